@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("eager",),
         ("source",),
         ("torchax", "jax_function"),
-        ("flax_module", "interop"),
+        ("dynamo", "flax_module", "interop"),
         ("",),
     ),
     "tojax.torch.state": (
@@ -39,6 +39,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("slots",),
         ("",),
     ),
+    "tojax.torch.dynamo": (("interpreter", "layout"), ("program",), ("backend",), ("",)),
     "tojax.torch.data_dependent": (
         ("int64", "source_line", "split_of_concat", "traced_index", "traced_numbers"),
         ("assertions", "overflow_guards", "padded"),
@@ -87,7 +88,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "tojax.hf": (
         ("loading",),
         ("generation", "_save_pretrained"),
-        ("_pipeline", "estimate_call"),
+        ("_pipeline", "estimate_call", "exporters"),
         ("",),
     ),
     "tojax.hf.generation": (

@@ -185,6 +185,10 @@ class UncheckedValues(UserWarning):
     """A compiled program leaves out an ``assert`` or ``if ...: raise`` about traced values."""
 
 
+class UnusedExecutables(UserWarning):
+    """Compiled programs of a saved model are for another machine, or by another user."""
+
+
 class NewWeights(UserWarning):
     """The checkpoint has no weights for a head that was asked for: they are random."""
 

@@ -142,6 +142,7 @@ class Model:
         constraints: Sequence[str] = (),
         platforms: Sequence[str] = saved.PLATFORMS,
         generate: Mapping[str, Any] | None = None,
+        executables: bool = False,
         **kwargs,
     ) -> None:
         """Writes the model so that ``tojax.load`` runs it again without the source framework.
@@ -162,13 +163,18 @@ class Model:
           generate: options of ``tojax.generate``, whose whole decoding loop is saved, too. The
             example is then the longest prompt, in any number of rows where ``shapes`` names its
             batch; see ``tojax.generate``.
+          executables: also keep the programs as compiled for this kind of machine and these
+            versions, so that the first call after ``tojax.load`` compiles nothing; open sizes are
+            those of the example. They are tried in a process of their own. Elsewhere they are not
+            used.
 
         Raises:
           WrongArguments: there is neither an example nor a call so far, the folder holds
             something else, or ``shapes`` do not fit the example.
           WrongValue: there is no such platform.
           Unsupported: the model's code asks for a size that is not known.
-          NotWritten: the disk is full; an earlier save is still there.
+          NotWritten: the disk is full, or a compiled program does not run; an earlier save is
+            still there.
 
         Example:
           >>> import numpy as np, tempfile, torch
@@ -201,6 +207,7 @@ class Model:
             constraints=constraints,
             platforms=platforms,
             extras=extras,
+            executables=executables,
         )
 
     def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
@@ -230,10 +237,16 @@ class Model:
         return describe(self)
 
 
-def load(folder: str | os.PathLike) -> Model:
+def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:
     """Returns a model that ``model.save`` wrote; needs JAX alone.
 
     Outputs of classes that JAX does not know come as dicts with attributes.
+
+    Args:
+      folder: that ``save`` wrote.
+      executables: whether compiled programs in it are used. They are machine code, which can do
+        anything: by default those that this user made on this kind of machine are; True trusts
+        those of others.
 
     Raises:
       BadCheckpoint: the folder is none, or damaged, or for a newer JAX.
@@ -246,7 +259,7 @@ def load(folder: str | os.PathLike) -> Model:
       >>> tojax.load(folder)(np.array([-1, 0, 2], np.float32)).tolist()
       [0.0, 0.0, 2.0]
     """
-    return Model(*saved.read(folder))
+    return Model(*saved.read(folder, executables))
 
 
 jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])

@@ -74,6 +74,7 @@ class Source(Protocol):
     def __call__(
         self, params, state, args, kwargs, rng=None
     ) -> tuple[Any, dict[str, jax.Array]]: ...
+    def compiled(self, params, state, args, kwargs, rng=None) -> Any: ...
     def in_mode(self, training: bool) -> Source: ...
     def as_array(self, leaf: object) -> Any: ...
     def tapped(self, tap: Any) -> Source: ...
@@ -111,6 +112,10 @@ class SourceBase:
                 do="write it with model.save(folder, *args), and read it with tojax.load(folder)",
             )
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def compiled(self, params, state, args, kwargs, rng=None) -> Any:
+        """Returns (output, writes) of a program that is compiled already, None without one."""
+        return None
 
     def tapped(self, tap: Any) -> Any:
         """Returns the same source with a tap on its modules.

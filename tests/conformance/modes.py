@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import torch
@@ -13,6 +15,7 @@ from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefine
 from tojax.errors import DataDependent
 from tojax.torch import interop as interop_of_users
 from tojax.torch.core import interop
+from tojax.torch.dynamo.backend import compile_graph, settings_of
 
 KEY = 0
 SCALES = (1.0, 0.9375, 0.875)  # a batch keeps what samples promise: signs, order, definiteness
@@ -248,6 +251,39 @@ def on_jax_grad(case: Case, jit: bool) -> str | None:
     return compare(want, got, case.size, lambda: map(grad64, EXACT))
 
 
-MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap}
+def compiled(case: Case, jit: bool) -> str | None:
+    """Compares outputs and gradients of the graphs that torch.compile hands over: the gradients are
+    AOTAutograd's.
+    """
+    from functorch.compile import aot_function, min_cut_rematerialization_partition, nop
+
+    compiler = partial(compile_graph, settings=settings_of())
+    graph = aot_function(case.function, compiler, partition_fn=min_cut_rematerialization_partition)
+    want = tensors_in(attempt(case.function, *case.fresh(True)))
+    attempt(aot_function(case.function, nop), *case.fresh(True))  # torch has a graph of it
+    got = graph(*case.fresh(True))
+    if undefined(case):
+        wrong = shapes(want) != shapes(got)
+        return f"{shapes(got)}, torch {shapes(want)}" if wrong else None
+    exact = lambda: [tensors_in(case.wide(*f(case.fresh()))) for f in EXACT]
+    arrays = [interop.to_jax(x.detach()) for x in tensors_in(got)]
+    wrong = compare([x.detach() for x in want], arrays, case.size, exact)
+    wanted = case.wanted
+    if wrong or not wanted:
+        return wrong
+    want, weight = attempt(_pullback, case.function, case.fresh(True), wanted)
+    if want is None:
+        return None
+    got, _ = _pullback(graph, case.fresh(True), wanted, weight)
+    grad64 = lambda f: _pullback(
+        case.wide,
+        [x.requires_grad_(i in wanted) for i, x in enumerate(f(case.fresh()))],
+        wanted,
+        weight,
+    )[0]
+    return compare(want, [interop.to_jax(x) for x in got], case.size, lambda: map(grad64, EXACT))
+
+
+MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap, "compiled": compiled}
 MODES |= {"on_jax": on_jax, "on_jax_grad": on_jax_grad}
 __all__ = ["MODES", "Eager", "TorchFails"]

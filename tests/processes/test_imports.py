@@ -38,6 +38,7 @@ def test_import_is_lazy():
 def test_the_torch_frontend_loads_no_room_of_jax_that_it_may_never_need():
     pytest.importorskip("torch")
     rooms = ("jax.extend", "jax._src.pallas.core", "numpy.polynomial", "transformers")
+    rooms += ("torch._dynamo", "torch._functorch.aot_autograd")
     assert loaded_after("import tojax.torch", *rooms) == []
 
 

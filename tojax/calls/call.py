@@ -32,6 +32,11 @@ MANY = 4  # different floats for one argument, which look as if there were more 
 
 def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None) -> Any:
     """``model(*args, rng=rng, **kwargs)``."""
+    compiled = model.source.compiled(model.params, model.state, args, kwargs, rng)
+    if compiled is not None:
+        out, written = compiled
+        warn_dropped(written, model.state)
+        return trees.plain_dicts(out)
     leaves, structure = jax.tree.flatten((args, kwargs))
     keyed = call_key.key_and_arrays(model.source, leaves, structure)
     if keyed is not None:

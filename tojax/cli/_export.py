@@ -204,7 +204,15 @@ def _write(model: Model, options: Export, args: tuple, kwargs: dict, shapes: dic
         to_savedmodel(model, options.out, *args, shapes=shapes, platforms=platforms, **kwargs)
     else:
         loop = _loop(options) if options.generate else None
-        model.save(options.out, *args, shapes=shapes, platforms=platforms, generate=loop, **kwargs)
+        model.save(
+            options.out,
+            *args,
+            shapes=shapes,
+            platforms=platforms,
+            generate=loop,
+            executables=options.executables,
+            **kwargs,
+        )
         if loop:
             _add_tokenizer(options.source, Path(options.out))
 

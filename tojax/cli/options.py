@@ -241,6 +241,9 @@ class Export:
         bool, typer.Option("--sample", help="draw tokens by a key instead of the likeliest")
     ] = False
     platforms: Annotated[str, typer.Option(help="what it runs on, with commas")] = "cpu,cuda,tpu"
+    executables: Annotated[
+        bool, typer.Option("--executables", help="also as compiled for this machine (jax)")
+    ] = False
     roll: Annotated[bool, typer.Option("--roll", help="repeated layers as one loop")] = False
     quantize: Annotated[str | None, typer.Option(help="weights as int8, int4, nf4 or fp8")] = None
     dtype: Dtype = None

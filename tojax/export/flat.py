@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from tojax.dtypes import shape_of
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.saved.dimensions import is_symbolic, suggested, symbolic
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 # The largest difference by rounding, as a fraction of the largest value, by bytes of the dtype.
 TOLERANCE = {4: 1e-3, 2: 5e-2}
@@ -57,13 +60,9 @@ class Call:
                 why="what is written has no place outside of JAX",
                 do="export the evaluation mode: model.eval()",
             )
-        named = [
-            (_name(path), leaf)
-            for path, leaf in jax.tree_util.tree_flatten_with_path(trees.register(out))[0]
-            if trees.is_array(leaf)
-        ]
-        self.outputs[:] = _unique([name for name, _ in named])
-        return [leaf for _, leaf in named]
+        pairs = named(out)
+        self.outputs[:] = [name for name, _ in pairs]
+        return [leaf for _, leaf in pairs]
 
     def want(self, arrays: Sequence[jax.typing.ArrayLike]) -> list[np.ndarray]:
         """Returns the model's outputs for these arrays."""
@@ -134,6 +133,13 @@ def _example(name: str, leaf: jax.typing.ArrayLike | jax.ShapeDtypeStruct) -> np
         why="what is written is compared with the model, for which sizes are needed",
         do=f"give arrays, and name sizes by shapes={suggested([name], [leaf])}",
     )
+
+
+def named(out: PyTree) -> list[tuple[str, Any]]:
+    """Returns the arrays of an output with their names."""
+    pairs = jax.tree_util.tree_flatten_with_path(trees.register(out))[0]
+    arrays = [(_name(path), leaf) for path, leaf in pairs if trees.is_array(leaf)]
+    return [*zip(_unique([name for name, _ in arrays]), (leaf for _, leaf in arrays))]
 
 
 def _name(path: tuple) -> str:

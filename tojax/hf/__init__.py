@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tojax.hf._pipeline import pipeline
+    from tojax.hf.exporters import register_exporters
 
-__all__ = ["pipeline"]
+__all__ = ["pipeline", "register_exporters"]
 
 
 def __getattr__(name: str):
-    if name != "pipeline":
-        raise AttributeError(f"module 'tojax.hf' has no attribute {name!r}")
-    from tojax.hf._pipeline import pipeline
+    match name:
+        case "pipeline":
+            from tojax.hf._pipeline import pipeline
 
-    return pipeline
+            return pipeline
+        case "register_exporters":
+            from tojax.hf.exporters import register_exporters
+
+            return register_exporters
+    raise AttributeError(f"module 'tojax.hf' has no attribute {name!r}")

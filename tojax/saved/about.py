@@ -25,6 +25,10 @@ ENTRIES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "calls": ((list,), (dict,)),
     "programs": ((dict,), (dict,)),
 }
+EXECUTABLES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
+    "machine": ((dict,), TEXT),
+    "files": ((dict,), TEXT),
+}
 CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "inputs": ((dict,), (str, int, float, bool, type(None))),
     "rng": ((str, type(None)), ()),
@@ -69,6 +73,11 @@ def check_about(about: Json) -> None:
             dimensions.check_array(text)
         for text in call.get("constraints") or ():
             dimensions.check_size(text)
+    if "executables" in about:
+        _check(about["executables"], EXECUTABLES, "executables.")
+        for name in about["executables"]["files"]:
+            if f"{name}.exe" not in about["sha256"] or f"{name}.jax" not in about["sha256"]:
+                raise ValueError(f"sha256 does not name the files of executables.files.{name}")
     for name in about["sha256"]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"sha256 names the file {name!r}, which is in another folder")

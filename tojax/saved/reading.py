@@ -11,6 +11,7 @@ from safetensors.flax import load_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.saved.about import check_about, check_call, read_about
+from tojax.saved.executables import read as executables_in
 from tojax.saved.folder import ABOUT, check_files, check_format
 from tojax.saved.signature import Json
 from tojax.saved.source import SavedSource
@@ -19,7 +20,7 @@ SAVE_AGAIN = "save the model again; Hugging Face checkpoints load with tojax.fro
 
 
 def read(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike, executables: bool | None = None
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
     """Reads (params, state, source) from a folder that ``save`` wrote.
 
@@ -48,7 +49,11 @@ def read(
             check_call(call, program, state)
         training = tuple(about["training"])
         named = about["framework"], about["name"], about["positional"]
-        source = SavedSource(*named, training, about["calls"], programs, extras)
+        by_name = {f"call-{i}": program for i, program in enumerate(programs)}
+        by_name |= {name: program for name, (_, program) in extras.items()}
+        entry, weights = about.get("executables"), (params, state)
+        compiled = executables_in(folder, entry, by_name, weights, executables)
+        source = SavedSource(*named, training, about["calls"], programs, extras, compiled)
     except (BadCheckpoint, Unsupported):
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:

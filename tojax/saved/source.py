@@ -16,6 +16,7 @@ from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
 from tojax.saved.calls import build_output, describe_call, misfit, same
 from tojax.saved.dimensions import suggested
+from tojax.saved.executables import in_order
 from tojax.saved.signature import Json
 from tojax.source import Source, SourceBase
 
@@ -35,6 +36,7 @@ class SavedSource(SourceBase):
     calls: list[dict[str, Any]]
     programs: list[Any] = field(repr=False)
     extras: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict, repr=False)
+    executables: dict[str, Any] = field(default_factory=dict, repr=False)
 
     module = None
 
@@ -42,7 +44,8 @@ class SavedSource(SourceBase):
         """Returns the fields, with programs as bytes."""
         programs = [bytes(x.serialize()) for x in self.programs]
         extras = [(k, about, bytes(x.serialize())) for k, (about, x) in self.extras.items()]
-        return super().__getstate__() | {"programs": programs, "extras": extras}
+        serialized = {"programs": programs, "extras": extras, "executables": {}}
+        return super().__getstate__() | serialized
 
     def __setstate__(self, state: dict[str, list]) -> None:
         read = lambda data: jax.export.deserialize(bytearray(data))
@@ -90,15 +93,52 @@ class SavedSource(SourceBase):
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """Runs the program for this kind of call."""
+        i, arrays, key = self._arguments(state, args, kwargs, rng)
+        program = self.programs[i]
+        _check_weights(program, params, state)
+        return self._result(i, *program.call(dict(params), dict(state), arrays, key))
+
+    def compiled(self, params, state, args, kwargs, rng=None):
+        """Runs the compiled program for this call; returns None if there is none."""
+        if not self.executables:
+            return None
+        i, arrays, key = self._arguments(state, args, kwargs, rng)
+        out = self.execute(f"call-{i}", params, state, arrays, key)
+        return None if out is None else self._result(i, *out)
+
+    def execute(self, name: str, params, state, *arrays) -> Any:
+        """Runs a compiled program; returns None if there is none, for these shapes and devices, or
+        if something is traced.
+        """
+        executable = self.executables.get(name)
+        if executable is None:
+            return None
+        weights = in_order(params), in_order(state)
+        leaves, expected = (jax.tree.leaves(x) for x in ((weights, arrays), executable.args_info))
+        fits = len(leaves) == len(expected) and all(map(_fits, leaves, expected))
+        return executable(*weights, *arrays) if fits else None
+
+    def try_executables(self) -> None:
+        """Runs each compiled program on zeros."""
+        for executable in self.executables.values():
+            args, kwargs = executable.args_info
+            zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), args)
+            jax.block_until_ready(executable(*zeros, **kwargs))
+
+    def _arguments(self, state, args, kwargs, rng) -> tuple[int, list, Any]:
+        """Returns (the number of the call that fits, its arrays, the numbers of its key)."""
         leaves = [self.as_array(x) for x in jax.tree.leaves((args, kwargs))]
         names = trees.names(args, kwargs, self.positional)
-        call, program = self._select(leaves, names, rng)
+        i = self._select(leaves, names, rng)
+        call = self.calls[i]
         _check_known(call["known"], state)
-        _check_weights(program, params, state)
         by_name = dict(zip(names, leaves))  # the program has its own order of arguments
         arrays = [by_name[name] for name in call["inputs"] if trees.is_array(by_name[name])]
-        key = _key_data(call["rng"], rng)
-        flat, written, holds = program.call(dict(params), dict(state), arrays, key)
+        return i, arrays, _key_data(call["rng"], rng)
+
+    def _result(self, i: int, flat, written, holds) -> tuple[Any, trees.Written]:
+        """Returns the output of a program, and what the forward pass wrote."""
+        call = self.calls[i]
         if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
             raise ForwardFailed(
                 f"the forward pass of {self.name} checks its values, and a check does not hold",
@@ -107,11 +147,9 @@ class SavedSource(SourceBase):
             )
         return build_output(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
 
-    def _select(
-        self, leaves: Sequence[object], names: list[str], rng: jax.Array | None
-    ) -> tuple[Json, jax.export.Exported]:
-        """Returns (call, program): those saved with these shapes and with or without a key, else
-        the first whose sizes fit.
+    def _select(self, leaves: Sequence[object], names: list[str], rng: jax.Array | None) -> int:
+        """Returns the number of the call that was saved with these shapes, and with or without a
+        key, else of the first whose sizes fit.
 
         Raises:
           WrongArguments: no call fits.
@@ -124,7 +162,7 @@ class SavedSource(SourceBase):
         )
         for i in sorted(range(len(misfits)), key=lambda i: priority(self.calls[i])):
             if misfits[i] is None:
-                return self.calls[i], self.programs[i]
+                return i
         reasons = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, misfits)]
         raise WrongArguments(
             f"no program was saved for {json.dumps(described)}",
@@ -144,6 +182,15 @@ def refuse_vmap(error: NotImplementedError, source: Source) -> None:
         do="call it with the whole batch, for which it is saved with a size that is open: "
         'model.save(folder, x, shapes={"x": "batch, ..."}); or one after the other: jax.lax.map',
     ) from error
+
+
+def _fits(array: jax.Array | np.ndarray, expected: jax.stages.ArgInfo) -> bool:
+    """Returns whether a compiled program takes an array: by shape, dtype and device."""
+    if isinstance(array, jax.core.Tracer) or array.shape != expected.shape:
+        return False
+    if array.dtype != expected.dtype:
+        return False
+    return not isinstance(array, jax.Array) or array.devices() == {jax.devices()[0]}
 
 
 def _shown(call: Json) -> str:

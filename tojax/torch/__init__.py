@@ -14,9 +14,18 @@ from tojax.torch.source import from_torch
 check_version("jax")
 check_version("torch")
 
-__all__ = ["from_jax", "from_torch", "interop", "lowers", "module_from_flax", "on_jax"]
+__all__ = [
+    "compile_backend",
+    "from_jax",
+    "from_torch",
+    "interop",
+    "lowers",
+    "module_from_flax",
+    "on_jax",
+]
 
 LATER = {  # what is imported when it is first used
+    "compile_backend": "tojax.torch.dynamo.backend",
     "interop": "tojax.torch.interop",
     "module_from_flax": "tojax.torch.flax_module",
     "on_jax": "tojax.torch.eager.mode",

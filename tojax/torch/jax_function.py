@@ -173,9 +173,9 @@ class Applied(torch.autograd.Function):
     def forward(program: Program, notes: dict[str, Any], *tensors: torch.Tensor) -> Tensors:
         arrays = [interop.view_as_jax(x) for x in tensors]
         if not notes["requires_grad"]:
-            return _tensors(program.run(*arrays), tensors)
+            return as_tensors(program.run(*arrays), tensors)
         out, notes["pull"] = program.with_pull(*arrays)
-        return _tensors(out, tensors)
+        return as_tensors(out, tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
@@ -197,7 +197,7 @@ class Applied(torch.autograd.Function):
             cotangents = tuple(g if _is_float(g) else _zero(g) for g in views)
             pulled = ctx.program.pull(ctx.pull, cotangents)
             pairs = zip(tensors, pulled)
-            computed = iter(_tensors([g for x, g in pairs if _differentiable(x)], grads))
+            computed = iter(as_tensors([g for x, g in pairs if _differentiable(x)], grads))
         return None, None, *(next(computed) if _differentiable(x) else None for x in tensors)
 
     @staticmethod
@@ -235,9 +235,9 @@ def _refuse_tracers(arrays: Sequence[PyTree]) -> None:
         )
 
 
-def _tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
-    """Returns results in their own memory; those that are inputs, or each other, as copies. Where
-    inputs are on JAX, so are results.
+def as_tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
+    """Returns results as tensors in their own memory; those that are inputs, or each other, as
+    copies. Where inputs are on JAX, so are results.
     """
     if any(isinstance(x, EagerTensor) for x in inputs):
         return tuple(map(EagerTensor, out))

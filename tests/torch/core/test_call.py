@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tojax
-from tojax.errors import Unsupported
+from tojax.errors import TableError, Unsupported
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -45,6 +45,13 @@ def test_a_lowering_may_return_a_namedtuple():
     tojax.lowers(torch.ops.tests.slogdet)(lambda x: jnp.linalg.slogdet(x))
     sign, log = tojax.from_torch(lambda x: torch.ops.tests.slogdet(x))(2 * np.eye(2))
     assert (float(sign), float(log)) == (1.0, pytest.approx(np.log(4)))
+
+
+def test_a_lowering_with_too_few_results_is_told():
+    torch.library.define("tests::halves", "(Tensor x) -> (Tensor, Tensor)")
+    tojax.lowers(torch.ops.tests.halves)(lambda x: (x / 2,))
+    with pytest.raises(TableError, match="has 2 results, its lowering gave 1"):
+        tojax.from_torch(lambda x: torch.ops.tests.halves(x)[0])(np.eye(2))
 
 
 def test_sparse_tensors_are_refused_by_name():

@@ -221,9 +221,10 @@ def _take_conventions(pairing: Pairing) -> None:
             layouts.setdefault(key, set()).add(choice.layout)
     for f in list(pairing.torch_decided_by):
         choices = pairing.open.get(f, [])
-        key = (str(choices[0].fills[0].slot.path[-1]), choices[0].torch.kind) if choices else None
-        usual = layouts.get(key, set()) if key else set()
-        fitting = [c for c in choices if {c.layout} == usual]
+        if not choices:
+            continue
+        key = str(choices[0].fills[0].slot.path[-1]), choices[0].torch.kind
+        fitting = [c for c in choices if {c.layout} == layouts.get(key)]
         if len(fitting) == 1:
             pairing.take(f, fitting[0], "convention")
 

@@ -68,7 +68,9 @@ def run_saved_loop(
     padded = [np.pad(rows(x), behind) for x in (ids, mask)]
     key = jax.random.key_data(need_key(rng)) if metadata["samples"] else None
     _check_key(key)
-    out, at, broken, lost = _loop(model, *padded, *map(np.int32, (count, length, last)), key)
+    arrays = (*padded, *map(np.int32, (count, length, last)), key)
+    result = source.execute(NAME, model.params, model.state, *arrays)
+    out, at, broken, lost = _loop(model, *arrays) if result is None else result
     refuse_nan(broken)
     refuse_nan(lost, "after new tokens")
     return jax.device_put(np.asarray(out)[:count, : int(at)])

@@ -45,6 +45,7 @@ class Call:
         self.op, self.row, self.signature = op, row, read(op)
         self.params = self.signature.params
         self.random = self.signature.random
+        self.returns = len(op._schema.returns)
         self.kind = strides.order_of(op)
         self.view = self.kind == "view"
         self.factory = (

@@ -11,7 +11,7 @@ import jax
 import torch
 
 from tojax.errors import DataDependent, ForwardFailed, MissingOps, Unsupported
-from tojax.torch.core import private
+from tojax.torch.core import current_trace, private
 from tojax.torch.core.schema import read, table
 
 aten = torch.ops.aten
@@ -47,6 +47,8 @@ def where(error: BaseException | None = None) -> str:
     The line is the innermost that is not torch's, JAX's or ours; the module is the innermost whose
     method runs.
     """
+    if (trace := current_trace.trace()) is not None and trace.place is not None:
+        return trace.place()
     line = ""
     modules: list[torch.nn.Module] = []
     for frame, number in _frames(error):

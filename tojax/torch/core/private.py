@@ -6,6 +6,7 @@ it), but for operators (``torch.ops``) and ``torch.utils._pytree``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tojax.private_names import TARGETS, need, optional, target
@@ -18,6 +19,7 @@ CONTROL = "torch.cond and the other higher-order operators"
 CUSTOM = "torch.autograd.Function"
 WEIGHTS = "weights that share memory with torch"
 MODULES = "TorchScript and compiled modules"
+COMPILE = 'torch.compile(model, backend="tojax")'
 
 # The engine: tensors, dispatch, functionalization.
 FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
@@ -239,6 +241,15 @@ def all_masks() -> Any:
 def attention() -> Any:
     """transformers' attention functions by name."""
     return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
+
+
+# Looked up by the first graph: the import of Dynamo takes seconds.
+aot_autograd = partial(need, "torch._dynamo.backends.common:aot_autograd", COMPILE)
+dynamo_counters = partial(need, "torch._dynamo.utils:counters", COMPILE)
+boxed = partial(need, "torch._functorch.aot_autograd:make_boxed_func", COMPILE)
+partition = partial(
+    need, "torch._functorch.partitioners:min_cut_rematerialization_partition", COMPILE
+)
 
 
 for _target in TARGETS:

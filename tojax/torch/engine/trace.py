@@ -19,7 +19,7 @@ import jax
 import torch
 
 from tojax.calls.taps import Readings
-from tojax.errors import DataDependent, TojaxError
+from tojax.errors import DataDependent, TableError, TojaxError
 from tojax.private_names import Inconclusive
 from tojax.torch.aliasing.no_grad import cut
 from tojax.torch.autograd.tape import Tape, Unrecorded, marked
@@ -86,6 +86,7 @@ class Trace(private.TorchDispatchMode):
       same_masks, packed, generators: comparisons, concatenations and generators so far.
       paths: of the submodules by ``id``.
       module_path: of the submodule that runs, empty outside of them.
+      place: tells the line that the operator comes from, where torch runs a graph and not code.
       readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
@@ -110,6 +111,7 @@ class Trace(private.TorchDispatchMode):
         self.precision = UNASKED
         self.paths: dict[int, str] = {}
         self.module_path = ""
+        self.place: Callable[[], str] | None = None
         self.readings: Readings | None = None
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}
@@ -231,6 +233,8 @@ class Trace(private.TorchDispatchMode):
             step.origins &= ~GRADIENT
         if call.writes:
             out = call.write(out, step.args, step.kwargs)
+        if call.returns > 1 and len(out) != call.returns:  # torch would read beyond the last
+            raise TableError(f"{call.op} has {call.returns} results, its lowering gave {len(out)}")
         return call.wrap(out, operands, step.origins, step.args, step.kwargs)
 
     def whole(self, function: Callable, *args: Any, **kwargs: Any) -> Any:

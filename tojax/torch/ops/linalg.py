@@ -196,9 +196,14 @@ def det_with_factors(A):
     return det(A), *lu(A)[:2]
 
 
-@lowers(aten.linalg_slogdet, aten._linalg_slogdet)
+@lowers(aten.linalg_slogdet)
 def slogdet(A):
     return tuple(jnp.linalg.slogdet(A))
+
+
+@lowers(aten._linalg_slogdet)
+def slogdet_with_factors(A):
+    return (*slogdet(A), *lu(A)[:2])
 
 
 @lowers(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)

@@ -195,7 +195,9 @@ def into(at, size, padding_mode, align_corners):
     """
     if padding_mode == 2:
         at = reflect(at, 0, size - 1) if align_corners else reflect(at, -0.5, size - 0.5)
-    return lax.clamp(0.0, jnp.where(at == at, at, 0), size - 1.0) if padding_mode else at
+    if not padding_mode:
+        return at
+    return lax.clamp(at.dtype.type(0), jnp.where(at == at, at, 0), at.dtype.type(size - 1))
 
 
 def grid_taps(at, size, mode, padding_mode, align_corners):

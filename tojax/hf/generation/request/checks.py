@@ -73,7 +73,7 @@ def need_key(rng: jax.Array | None) -> jax.Array:
 
 def refuse_nan(rows: Any, where: str = "behind the prompt") -> None:
     """Raises NotNumbers where every logit of a row is NaN: any token would be picked."""
-    if not np.any(rows):
+    if not np.asarray(rows).any():  # of an array of JAX, np.any would compile
         return
     raise NotNumbers(
         f"the logits {where} are NaN",

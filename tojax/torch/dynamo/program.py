@@ -1,0 +1,163 @@
+"""One XLA program: a graph of AOTAutograd, for inputs of certain sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tojax.errors import ForwardFailed, Unsupported
+from tojax.torch.core.dtypes import TO_JAX, to_jax
+from tojax.torch.core.lifting import array_of, lift
+from tojax.torch.core.precision import Precision
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.dynamo.interpreter import Interpreter, is_random, place_of
+from tojax.torch.dynamo.layout import Layout, sizes_of
+from tojax.torch.engine.session import tracing
+from tojax.torch.jax_function import as_tensors
+
+Value: TypeAlias = "torch.Tensor | int | float | bool | None"  # an argument, or a result
+
+
+class Settings(NamedTuple):
+    """Options of ``compile_backend``, which says what they mean."""
+
+    precision: Precision
+    callback: bool
+    max_programs: int
+
+
+class Program:
+    """A graph for inputs of the sizes that ``args`` have.
+
+    Weights are arguments of the program; it has 64-bit types, as torch does. Results that are
+    inputs, or views of them, are torch's.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, args: Sequence[Value], settings: Settings):
+        self.module, self.settings = module, settings
+        self.is_random = is_random(module)
+        self.inputs = module.graph.find_nodes(op="placeholder")
+        self.arguments = [
+            Layout(tuple(x.shape), tuple(x.stride())) if isinstance(x, torch.Tensor) else x
+            for x in args
+        ]
+        (self.results,) = module.graph.output_node().args
+        sizes = sizes_of([node.meta["val"] for node in self.inputs], args)
+        tensors = {x: x.meta["val"] for x in self.results if is_tensor(x) and not is_view(x)}
+        self.computed = {node: Layout.of(meta, sizes) for node, meta in tensors.items()}
+        self.numbers: dict[torch.fx.Node, Value] = {}  # of results, which follow from the sizes
+        self.jitted = jax.jit(self._compute)
+
+    def __call__(self, args: Sequence[Value]) -> list[Value]:
+        """Returns the results of the graph."""
+        pairs = [(x, y) for x, y in zip(args, self.arguments) if isinstance(y, Layout)]
+        arrays = [to_numpy(layout.view(x)) for x, layout in pairs]
+        seed = torch.empty((), dtype=torch.int64).random_().numpy() if self.is_random else None
+        with jax.enable_x64(True), jax.default_device(_cpu()):
+            out, holds = self.jitted(arrays, seed)
+            memory = as_tensors(out, [x for x, _ in pairs])
+        if holds is not None and not holds:
+            raise ForwardFailed(
+                "a check of values in a compiled graph fails",
+                why="torch's own kernels, or torch._check, raise an error for them",
+                do="call the model without torch.compile: torch says what is wrong",
+            )
+        values: dict[torch.fx.Node, Value] = {**dict(zip(self.inputs, args)), **self.numbers}
+        for (node, layout), tensor in zip(self.computed.items(), memory):
+            values[node] = layout.from_memory(tensor) if layout else tensor
+        return [_result(x, values) for x in self.results]
+
+    def _compute(
+        self, arrays: list[jax.Array], seed: jax.Array | None
+    ) -> tuple[list[jax.Array], jax.Array | None]:
+        """Returns (the results, in the order of memory, whether all checks of values hold, None
+        without any.)
+        """
+        key = None if seed is None else jax.random.key(seed)
+        names = tuple(node.name for node in self.inputs)
+        callback, precision = self.settings.callback, self.settings.precision
+        traced = tracing(key, names, callback, precision=precision)
+        with torch.autocast("cpu", enabled=False), traced as trace:
+            out = Interpreter(self.module, trace).run(*self._inputs(arrays))
+            values = dict(zip(self.results, out))
+            computed = [_stored(x, values[x], layout) for x, layout in self.computed.items()]
+            holds = jnp.stack(trace.conditions).all() if trace.conditions else None
+        self.numbers = {x: y for x, y in values.items() if not isinstance(y, torch.Tensor)}
+        return computed, holds
+
+    def _inputs(self, arrays: list[jax.Array]) -> Iterator[Value]:
+        """Yields the arguments as tensors of the trace, and numbers."""
+        tensors = iter(arrays)
+        for i, (node, argument) in enumerate(zip(self.inputs, self.arguments)):
+            if not isinstance(argument, Layout):
+                yield argument
+                continue
+            array = argument.of_view(next(tensors))
+            strides = None if argument.is_plain else (argument.strides, 0)
+            yield lift(JaxTensor(array, node.meta["val"].dtype, 2 << i, strides))
+
+
+def is_tensor(result: object) -> bool:
+    """Returns whether a result of a graph is a tensor."""
+    return isinstance(result, torch.fx.Node) and isinstance(result.meta["val"], torch.Tensor)
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Returns whether a tensor is an input of the graph, or a view of one by plain numbers."""
+    if node.op == "placeholder":
+        return True
+    if not getattr(node.target, "is_view", False) or node.kwargs:
+        return False
+    return len(node.all_input_nodes) == 1 and is_view(node.args[0])
+
+
+def _result(x: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
+    """Returns a result of a graph."""
+    if not isinstance(x, torch.fx.Node):
+        return x
+    return values[x] if x in values else x.target(_result(x.args[0], values), *x.args[1:])
+
+
+def _stored(node: torch.fx.Node, tensor: torch.Tensor, layout: Layout | None) -> jax.Array:
+    """Returns a result of the program, in the order of memory."""
+    array = array_of(tensor).astype(TO_JAX[node.meta["val"].dtype])
+    if layout is None:
+        return array
+    if array.shape != layout.shape:
+        raise Unsupported(
+            f"{node.target} with a result of shape {list(array.shape)}, which torch's graph has in "
+            f"shape {list(layout.shape)}",
+            where=place_of(node),
+            why="torch's kernels keep it for the backward pass in a form of their own",
+            do="leave this part of the model to eager torch: torch.compiler.disable",
+        )
+    return layout.to_memory(array)
+
+
+@functools.cache
+def _cpu() -> jax.Device:
+    return jax.local_devices(backend="cpu")[0]
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Returns a tensor as an array in the same memory, which JAX takes without a copy.
+
+    Raises:
+      Unsupported: it is not in the CPU's memory, or JAX has no such dtype.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise Unsupported(
+            f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} in a compiled graph",
+            why="this backend's programs work in the CPU's memory",
+            do="move the model and its inputs: model.cpu(), x.cpu(), x.to_dense()",
+        )
+    tensor, dtype = tensor.detach().resolve_conj().resolve_neg(), to_jax(tensor.dtype)
+    if tensor.is_floating_point() and tensor.itemsize < 4:  # some of which numpy does not know
+        return tensor.view(getattr(torch, f"uint{8 * tensor.itemsize}")).numpy().view(dtype)
+    return tensor.numpy()
