@@ -82,23 +82,6 @@ def pulled(
     return {n: EagerTensor(g, forward[n].dtype) for n, g in zip(names, pull(cotangents))}
 
 
-def convolution(
-    grad_output: EagerTensor, input: EagerTensor, weight: EagerTensor, bias_sizes: list[int] | None,
-    stride: list[int], padding: list[int], dilation: list[int], transposed: bool,
-    output_padding: list[int], groups: int, output_mask: list[bool],
-) -> Any:  # fmt: skip
-    """Returns the gradients by input, weight and bias, those that the mask asks for."""
-    forward: dict[str, Any] = {"input": input, "weight": weight, "bias": None, "stride": stride}
-    forward |= {"padding": padding, "dilation": dilation, "transposed": transposed}
-    forward |= {"output_padding": output_padding, "groups": groups}
-    names = [n for n, m in zip(("input", "weight"), output_mask) if m]
-    grads = pulled(aten.convolution.default, forward, names, grad_output)
-    bias = None
-    if output_mask[2]:
-        bias = grad_output.sum([i for i in range(grad_output.dim()) if i != 1])
-    return grads.get("input"), grads.get("weight"), bias
-
-
 def _lstm(has_biases: bool, reverse: bool, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Computes one direction of one layer, of which torch makes a kernel's call on CPUs."""
     x, weight, recurrent, bias, recurrent_bias, h, c = arrays
@@ -236,7 +219,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._linalg_slogdet.default: log_determinant,
     aten.fractional_max_pool2d_backward.default: fractional_pool,
     aten.fractional_max_pool3d_backward.default: fractional_pool,
-    aten.convolution_backward.default: convolution,
     aten.mkldnn_rnn_layer.default: lstm,
     aten.mkldnn_rnn_layer_backward.default: lstm_backward,
 }
