@@ -53,6 +53,7 @@ class Running(NamedTuple):
     """A run of a lowering, as lowerings ask for the trace that they run in."""
 
     precision: Any
+    place: None = None  # the user's line is on Python's stack
 
 
 def run(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
