@@ -29,6 +29,12 @@ def read(
       Unsupported: its programs are for other platforms.
     """
     folder = Path(folder)
+    if not (folder / ABOUT).exists() and (files := sorted(folder.glob("*.stablehlo"))):
+        raise BadCheckpoint(
+            f"{folder} holds a program of StableHLO, {files[0].name}, and no {ABOUT}",
+            why="its weights are constants of the program: it has no params",
+            do=f"tojax.from_stablehlo({str(files[0])!r})",
+        )
     try:
         about = read_about(folder / ABOUT)
         check_format(folder, about)
