@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax import lax
 
-from tojax.numerics.depthwise import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.dot import precision_of
 from tojax.stablehlo.ops.window import pairs

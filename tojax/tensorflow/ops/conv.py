@@ -7,7 +7,7 @@ from functools import partial
 import jax
 
 from tojax.errors import Unsupported
-from tojax.numerics.depthwise import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated
 from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 

@@ -2,7 +2,7 @@
 
 from jax import lax
 
-from tojax.numerics.depthwise import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated
 from tojax.torch.core import current_trace
 from tojax.torch.core.schema import aten, lowers, table
 

@@ -1,10 +1,11 @@
-"""Depthwise convolutions, which XLA's CPU compiler leaves to loops over single numbers."""
+"""Convolutions that XLA's CPU compiler is slow at: depthwise ones, and those of single places."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 MOST = 128  # taps: each one is an instruction of the program
+FEW = 512  # places: a product for each row of a batch is slower than one for all, and a transpose
 
 
 def conv_general_dilated(
@@ -19,9 +21,10 @@ def conv_general_dilated(
     dimension_numbers=None, feature_group_count=1, batch_group_count=1, precision=None,
     preferred_element_type=None,
 ) -> jax.Array:  # fmt: skip
-    """``lax.conv_general_dilated``; on CPUs a depthwise one is a sum of shifted inputs.
+    """``lax.conv_general_dilated``; on CPUs a depthwise one is a sum of shifted inputs, and one
+    whose window is a single place a matrix product.
 
-    Timings of both: benchmarks/depthwise.py.
+    Timings of both: benchmarks/convolutions.py.
 
     Example:
       >>> import numpy as np
@@ -45,12 +48,15 @@ def conv_general_dilated(
     out, _, *window = (rhs.shape[i] for i in names.rhs_spec)
     dilation = list(rhs_dilation or [1] * len(window))
     depthwise = 1 < feature_group_count == lhs.shape[names.lhs_spec[1]] == out
-    is_depthwise = (
+    is_plain = (
         set(lhs_dilation or [1]) == {1}
         and names.lhs_spec == names.out_spec
         and lhs.dtype == rhs.dtype == (preferred_element_type or lhs.dtype)
     )
-    if not (depthwise and is_depthwise and math.prod(window) <= MOST):
+    groups = feature_group_count, batch_group_count
+    if is_plain and groups == (1, 1) and _is_pointwise(lhs, window, padding):
+        return _pointwise(lhs, rhs, names, tuple(window_strides), precision)
+    if not (depthwise and is_plain and math.prod(window) <= MOST):
         return convolve(lhs, rhs)
     if isinstance(padding, str):
         reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
@@ -64,6 +70,43 @@ def conv_general_dilated(
         apart=tuple(dilation),
     )
     return lax.platform_dependent(lhs, rhs, cpu=shifted, default=convolve)
+
+
+def _is_pointwise(
+    lhs: jax.Array, window: list[int], padding: str | Sequence[Sequence[int]]
+) -> bool:
+    """Returns whether a window is a single place, in a dtype of the library's products.
+
+    The process's platform decides: elsewhere it is the same product, which others compile well.
+    """
+    is_single = all(size == 1 for size in window)
+    unpadded = isinstance(padding, str) or not any(n for pair in padding for n in pair)
+    floats = lhs.dtype in (jnp.float32, jnp.float64)
+    return is_single and unpadded and floats and jax.default_backend() == "cpu"
+
+
+def _pointwise(lhs, rhs, names, strides, precision) -> jax.Array:
+    """Returns a product with the weights at each place, for any layout of the input."""
+    (_, channel, *spatial), ends = names.lhs_spec, lhs.shape
+    steps = [1] * lhs.ndim
+    for axis, step in zip(spatial, strides):
+        steps[axis] = step
+    if any(step > 1 for step in steps):
+        lhs = lax.slice(lhs, [0] * lhs.ndim, ends, steps)
+    weights = lax.transpose(rhs, names.rhs_spec).reshape([rhs.shape[i] for i in names.rhs_spec[:2]])
+    if names.lhs_spec[:2] != (0, 1):
+        out = lax.dot_general(lhs, weights, (((channel,), (1,)), ((), ())), precision=precision)
+        return jnp.moveaxis(out, -1, channel)
+    rows, count, *sizes = lhs.shape
+    places = math.prod(sizes)
+    lhs = lhs.reshape(rows, count, places)
+    if isinstance(places, int) and places >= FEW:
+        weights = jnp.broadcast_to(weights, (rows, *weights.shape))
+        out = lax.dot_general(weights, lhs, (((2,), (1,)), ((0,), (0,))), precision=precision)
+    else:
+        out = lax.dot_general(weights, lhs, (((1,), (1,)), ((), ())), precision=precision)
+        out = out.swapaxes(0, 1)
+    return out.reshape(rows, -1, *sizes)
 
 
 @functools.partial(jax.jit, static_argnames=("names", "strides", "padding", "apart"))

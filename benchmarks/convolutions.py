@@ -1,6 +1,7 @@
-"""Depthwise convolutions: tojax's sum of shifted inputs beside XLA's own, values and gradients.
+"""Convolutions that tojax computes otherwise on CPUs, depthwise ones and those of single places,
+beside XLA's own: values and gradients.
 
-python benchmarks/depthwise.py
+python benchmarks/convolutions.py
 """
 
 from __future__ import annotations
@@ -14,30 +15,35 @@ from jax import lax
 from rich.console import Console
 from rich.table import Table
 
-from tojax.numerics.depthwise import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated
 
-CASES = {  # batch, channels, space, window, stride: of the model that has them
-    "MobileNetV2": ((4, 96, 48, 48), (3, 3), 2),
-    "MobileNetV2, late": ((4, 576, 6, 6), (3, 3), 1),
-    "EfficientNet": ((4, 480, 12, 12), (5, 5), 1),
-    "ConvNeXt": ((4, 96, 56, 56), (7, 7), 1),
-    "Mamba": ((4, 1536, 256), (4,), 1),
-    "Conformer": ((4, 512, 256), (31,), 1),
+# batch, channels, space; window; stride; outputs, None of depthwise ones: of a model that has them
+CASES = {
+    "MobileNetV2": ((4, 96, 48, 48), (3, 3), 2, None),
+    "MobileNetV2, late": ((4, 576, 6, 6), (3, 3), 1, None),
+    "EfficientNet": ((4, 480, 12, 12), (5, 5), 1, None),
+    "ConvNeXt": ((4, 96, 56, 56), (7, 7), 1, None),
+    "Mamba": ((4, 1536, 256), (4,), 1, None),
+    "Conformer": ((4, 512, 256), (31,), 1, None),
+    "ResNet-50, early": ((1, 64, 56, 56), (1, 1), 1, 256),
+    "ResNet-50, late": ((1, 512, 7, 7), (1, 1), 1, 2048),
+    "ResNet-50, eight rows": ((8, 512, 28, 28), (1, 1), 1, 128),
 }
 
 
 def seconds(run, *args) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     jax.block_until_ready(run(*args))
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
-def ratios(shape, window, stride, repeats=10) -> tuple[float, float, float]:
+def ratios(shape, window, stride, outputs, repeats=10) -> tuple[float, float, float]:
     """What ours takes of XLA's time: values, gradients, the first call."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal(shape).astype(np.float32)
-    w = rng.standard_normal((shape[1], 1, *window)).astype(np.float32)
-    strides, groups = (stride,) * len(window), shape[1]
+    inputs, groups = (shape[1], 1) if outputs else (1, shape[1])
+    w = rng.standard_normal((outputs or shape[1], inputs, *window)).astype(np.float32)
+    strides = (stride,) * len(window)
     found: dict[str, list[float]] = {}
     for name, convolve in {"ours": conv_general_dilated, "xla": lax.conv_general_dilated}.items():
         run = lambda x, w, f=convolve: f(x, w, strides, "SAME", feature_group_count=groups)

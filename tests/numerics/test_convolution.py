@@ -1,4 +1,4 @@
-"""Depthwise convolutions on CPUs, beside XLA's own."""
+"""Depthwise convolutions, and those of single places, on CPUs, beside XLA's own."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from jax import export, lax
 
 from tests.tolerance import assert_close
-from tojax.numerics.depthwise import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated
 
 RNG = np.random.default_rng(0)
 CASES = {
@@ -42,7 +42,7 @@ def test_as_lax(name, dtype):
         lambda *a, f=f: f(*a, **how) for f in (conv_general_dilated, lax.conv_general_dilated)
     )
     assert "conv_general" in str(jax.make_jaxpr(mine)(x, w))  # what other platforms run
-    assert "convolution" not in jax.jit(mine).lower(x, w).compile().as_text()
+    assert " convolution(" not in jax.jit(mine).lower(x, w).compile().as_text()
     assert_close(mine(x, w), theirs(x, w), reduction=w.size)
     many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
     assert_close(many[0](x[None], w), many[1](x[None], w), reduction=w.size)
@@ -84,3 +84,65 @@ def test_the_platform_that_is_compiled_for_decides():
     run = jax.jit(lambda x, w: conv_general_dilated(x, w, (1,), "SAME", feature_group_count=4))
     text = export.export(run, platforms=["tpu"])(drawn((1, 4, 9)), drawn((4, 1, 3))).mlir_module()
     assert "stablehlo.convolution" in text
+
+
+LAST = ("NHWC", "HWIO", "NHWC")
+POINTWISE = {
+    "few places": ((2, 6, 5, 4), (3, 6, 1, 1), {}),
+    "many places": ((3, 6, 24, 23), (4, 6, 1, 1), dict(padding="SAME")),
+    "one row": ((1, 6, 24, 23), (4, 6, 1, 1), {}),
+    "strided": ((2, 6, 9, 8), (3, 6, 1, 1), dict(window_strides=(2, 3))),
+    "one dimension": ((2, 6, 9), (3, 6, 1), {}),
+    "three dimensions": ((2, 6, 3, 4, 5), (3, 6, 1, 1, 1), {}),
+    "channels last": ((2, 5, 4, 6), (1, 1, 6, 3), dict(dimension_numbers=LAST)),
+    "last, strided": (
+        (2, 5, 4, 6),
+        (1, 1, 6, 3),
+        dict(dimension_numbers=LAST, window_strides=(2, 1)),
+    ),
+    "rows last": ((6, 5, 4, 2), (1, 1, 6, 3), dict(dimension_numbers=("CHWN", "HWIO", "CHWN"))),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_single_places_are_a_product(name):
+    x, w, how = POINTWISE[name]
+    x, w = drawn(x), drawn(w)
+    how = dict(window_strides=(1,) * (x.ndim - 2), padding="VALID") | how
+    mine, theirs = (
+        lambda *a, f=f: f(*a, **how) for f in (conv_general_dilated, lax.conv_general_dilated)
+    )
+    assert "conv_general" not in str(jax.make_jaxpr(mine)(x, w))
+    assert_close(mine(x, w), theirs(x, w), reduction=6)
+    many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
+    assert_close(many[0](x[None], w), many[1](x[None], w), reduction=6)
+    slope = drawn(theirs(x, w).shape)
+    mine, theirs = (jax.vjp(f, x, w)[1](slope) for f in (mine, theirs))
+    for a, b in zip(mine, theirs):
+        assert_close(a, b, reduction=x.size)
+
+
+@pytest.mark.parametrize(
+    "dtype, how",
+    [
+        (np.float32, dict(padding=[(1, 1), (0, 0)])),
+        (np.float32, dict(lhs_dilation=(2, 2), padding=[(0, 0), (0, 0)])),
+        (np.float32, dict(dimension_numbers=("NCHW", "OIHW", "NHWC"))),
+        (jax.numpy.bfloat16, {}),
+    ],
+)
+def test_other_single_places_are_xlas(dtype, how):
+    x, w = drawn((2, 6, 5, 4), dtype), drawn((3, 6, 1, 1), dtype)
+    how = dict(window_strides=(1, 1), padding="VALID") | how
+    mine, theirs = conv_general_dilated(x, w, **how), lax.conv_general_dilated(x, w, **how)
+    np.testing.assert_array_equal(mine, theirs)
+
+
+def test_single_places_of_any_size_are_exported():
+    (batch, height) = export.symbolic_shape("batch, height")
+    x = jax.ShapeDtypeStruct((batch, 6, height, 8), np.float32)
+    w = drawn((3, 6, 1, 1))
+    run = lambda x: conv_general_dilated(x, w, (1, 1), "VALID")
+    program = export.export(jax.jit(run))(x)
+    y = drawn((2, 6, 5, 8))
+    assert_close(program.call(y), lax.conv_general_dilated(y, w, (1, 1), "VALID"), reduction=6)
