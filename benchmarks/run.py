@@ -175,13 +175,9 @@ def show(rows: list[Row]) -> None:
 
 def plot(rows: list[Row], file: Path) -> None:
     """Draws the ratios, a line a figure and a mark a way."""
-    import matplotlib as mpl
+    import plotting
 
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "tojax"  # the same file for the same numbers
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 1 + 0.22 * len(rows)), layout="constrained")
+    figure, axes = plotting.pyplot.subplots(figsize=(8, 1 + 0.22 * len(rows)), layout="constrained")
     for adapter, title in COLUMNS.items():
         points = [(r.ratios.get(adapter), i) for i, r in enumerate(rows)]
         points = [(ratio[1], i) for ratio, i in points if isinstance(ratio, tuple)]
@@ -191,7 +187,7 @@ def plot(rows: list[Row], file: Path) -> None:
     axes.set_yticks(range(len(rows)), [f"{r.case} {r.figure}" for r in rows])
     axes.invert_yaxis()
     axes.legend()
-    figure.savefig(file, metadata={"Date": None})
+    plotting.save(figure, file)
 
 
 def main() -> None:
@@ -222,9 +218,8 @@ def main() -> None:
         runs = measure(options.cases, options.rounds, missing, torchax)
     rows = [row for case, adapters in runs.items() if adapters for row in rows_of(case, adapters)]
     show(rows)
-    for file in filter(None, (options.json, options.plot)):
-        file.parent.mkdir(parents=True, exist_ok=True)
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         versions = {name: metadata.version(name) for name in PACKAGES}
         text = json.dumps({"versions": versions, "cores": os.cpu_count(), "runs": runs}, indent=1)
         options.json.write_text(text)
