@@ -54,7 +54,10 @@ CASES = {
     "decode_8": ("the same, 8 prompts at once", ALL),
     "decode_wide": ("the same, one prompt, two layers as wide as those of Llama 7B", ALL),
     "train": ("a step of Adam, Llama of 3.4M parameters, 4 x 128 tokens", ALL),
-    "load": ("a checkpoint of 0.9 GB; memory is the peak over the weights", TORCH[::2]),
+    "load": (
+        "a checkpoint of 0.9 GB; memory is the peak over the weights",
+        ("torch_eager", "torchax"),
+    ),
     "keras_mlp": ("four dense layers of Keras; first is from what is not traced yet", KERAS),
     "keras_transformer": ("four layers of Keras", KERAS),
     "keras_lstm": ("an LSTM of Keras", KERAS),
@@ -142,7 +145,7 @@ def rows_of(case: str, adapters: dict[str, list[dict]]) -> list[Row]:
     if "tojax" in errors:
         return [Row(case, errors["tojax"], float("nan"), float("nan"), {})]
     rows = []
-    for figure in [k for k in valid["tojax"][0] if k != "check"]:
+    for figure in [k for k in valid["tojax"][0] if k not in ("check", "bandwidth")]:
         best = lambda a, k=figure: min(r[k] for r in valid[a])
         median = lambda a, k=figure: statistics.median(r[k] for r in valid[a])
         ratios: dict = {
@@ -220,7 +223,7 @@ def main() -> None:
     show(rows)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        versions = {name: metadata.version(name) for name in PACKAGES}
+        versions = {x.name: x.version for x in metadata.distributions() if x.name in PACKAGES}
         text = json.dumps({"versions": versions, "cores": os.cpu_count(), "runs": runs}, indent=1)
         options.json.write_text(text)
     if options.plot:

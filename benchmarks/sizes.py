@@ -102,9 +102,8 @@ def main() -> None:
         "parameters": (partial(conversion, modules), tuple(modules)),
     }
     figure, axes = plotting.pyplot.subplots(2, 2, figsize=(10, 8), layout="constrained")
-    print(
-        "| against | cost | seconds, smallest | largest | exponent |\n| --- | --- | --- | --- | --- |"
-    )
+    print("| against | cost | seconds, smallest | largest | exponent |")
+    print("| --- | --- | --- | --- | --- |")
     for axis, (name, (measure, sizes)) in zip(axes.flat, panels.items()):
         results = best(measure, sizes, options.rounds)
         for cost in results[sizes[0]]:
