@@ -13,6 +13,7 @@ import tojax
 from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
 from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefined
 from tojax.errors import DataDependent
+from tojax.torch import interop as interop_of_users
 from tojax.torch.core import interop
 from tojax.torch.dynamo.backend import compile_graph, settings_of
 
@@ -214,6 +215,42 @@ def vmap(case: Case, jit: bool) -> str | None:
     return None
 
 
+def on_jax(case: Case, jit: bool) -> str | None:
+    """Compares the outputs of the same code inside ``on_jax``, operator by operator."""
+    with torch.no_grad():
+        want = attempt(case.function, *case.fresh())
+        drawn = undefined(case)
+        tensors = interop_of_users.to_jax(case.fresh())
+        with tojax.torch.on_jax():
+            got = case.function(*tensors)
+        got = [interop_of_users.to_jax(x).jax() for x in tensors_in(got)]
+        if drawn:
+            return None if shapes(want) == shapes(got) else f"{shapes(got)}, torch {shapes(want)}"
+        exact = lambda: [case.wide(*f(case.fresh())) for f in EXACT]
+        return compare(tensors_in(want), got, case.size, exact)
+
+
+def on_jax_grad(case: Case, jit: bool) -> str | None:
+    """Compares torch's gradients of the same code inside ``on_jax``."""
+    wanted = case.wanted
+    if not wanted or undefined(case):
+        return None
+    want, weight = attempt(_pullback, case.function, case.fresh(True), wanted)
+    if want is None:
+        return None
+    with tojax.torch.on_jax():
+        tensors = interop_of_users.to_jax(case.fresh(True))
+        weighing = interop_of_users.to_jax(weight)
+        got = [x.jax() for x in _pullback(case.function, tensors, wanted, weighing)[0]]
+    grad64 = lambda f: _pullback(
+        case.wide,
+        [x.requires_grad_(i in wanted) for i, x in enumerate(f(case.fresh()))],
+        wanted,
+        weight,
+    )[0]
+    return compare(want, got, case.size, lambda: map(grad64, EXACT))
+
+
 def compiled(case: Case, jit: bool) -> str | None:
     """Compares outputs and gradients of the graphs that torch.compile hands over: the gradients are
     AOTAutograd's.
@@ -248,4 +285,5 @@ def compiled(case: Case, jit: bool) -> str | None:
 
 
 MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap, "compiled": compiled}
+MODES |= {"on_jax": on_jax, "on_jax_grad": on_jax_grad}
 __all__ = ["MODES", "Eager", "TorchFails"]

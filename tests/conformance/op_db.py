@@ -30,12 +30,13 @@ from tests.conformance.entries import SAMPLES, TorchFails, case_of, name_of, sam
 from tests.conformance.modes import MODES, Eager
 
 STATUSES = ("ok", "eager", "wrong", "error", "skip")
+DERIVATIVES = ("grad", "jvp", "compiled", "on_jax_grad")
 LIMIT = 60  # seconds of the processor's time for one entry
 
 
 def supports(entry, mode: str, dtype: torch.dtype) -> bool:
     """Whether torch's CPU kernels claim this dtype, with gradients where the mode needs them."""
-    if mode in ("grad", "jvp", "compiled"):
+    if mode in DERIVATIVES:
         return entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
     return dtype in entry.supported_dtypes("cpu")
 
@@ -52,7 +53,7 @@ def run(
 
 
 def _run(entry, mode, dtype, jit, count):
-    derivative = mode in ("grad", "jvp", "compiled")
+    derivative = mode in DERIVATIVES
     try:
         chosen = samples(entry, dtype, count, derivative)
     except TimeoutError:

@@ -23,6 +23,8 @@ CONFIGS = {
     ("grad", "float32", False): 15,
     ("jvp", "float32", False): 10,
     ("vmap", "float32", False): 10,
+    ("on_jax", "float32", False): 5,
+    ("on_jax_grad", "float32", False): 5,
     ("compiled", "float32", False): 8,
     ("values", "bfloat16", False): 3,
     ("values", "float16", False): 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from tojax.private_names import check_version
@@ -13,17 +14,26 @@ from tojax.torch.source import from_torch
 check_version("jax")
 check_version("torch")
 
-__all__ = ["compile_backend", "from_jax", "from_torch", "lowers", "module_from_flax"]
+__all__ = [
+    "compile_backend",
+    "from_jax",
+    "from_torch",
+    "interop",
+    "lowers",
+    "module_from_flax",
+    "on_jax",
+]
+
+LATER = {  # what is imported when it is first used
+    "compile_backend": "tojax.torch.dynamo.backend",
+    "interop": "tojax.torch.interop",
+    "module_from_flax": "tojax.torch.flax_module",
+    "on_jax": "tojax.torch.eager.mode",
+}
 
 
 def __getattr__(name: str) -> Any:
-    match name:
-        case "module_from_flax":  # which imports flax
-            from tojax.torch.flax_module import module_from_flax
-
-            return module_from_flax
-        case "compile_backend":
-            from tojax.torch.dynamo.backend import compile_backend
-
-            return compile_backend
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(LATER[name])
+    return module if name == "interop" else getattr(module, name)

@@ -18,6 +18,7 @@ from tojax.errors import ManyCompilations, Unsupported
 from tojax.torch.compat.module_calls import on_tensors
 from tojax.torch.core import current_trace, interop
 from tojax.torch.core.dtypes import to_jax
+from tojax.torch.eager.tensor import EagerTensor
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
@@ -236,8 +237,10 @@ def _refuse_tracers(arrays: Sequence[PyTree]) -> None:
 
 def as_tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
     """Returns results as tensors in their own memory; those that are inputs, or each other, as
-    copies.
+    copies. Where inputs are on JAX, so are results.
     """
+    if any(isinstance(x, EagerTensor) for x in inputs):
+        return tuple(map(EagerTensor, out))
     _refuse_tracers(out)  # of a trace around this one
     jax.block_until_ready(out)  # JAX reads the inputs' memory until then
     seen = {x.data_ptr() for x in inputs}

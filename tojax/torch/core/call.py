@@ -168,10 +168,11 @@ class Call:
             target.limit = None
         return result
 
-    def wrap(self, out, operands, origins, args, kwargs, place=0):
+    def wrap(self, out, operands, origins, args, kwargs, place=0, make=JaxTensor):
         """JAX arrays in the result become tensors; anything else passes."""
         if isinstance(out, (tuple, list)):
-            items = [self.wrap(x, operands, origins, args, kwargs, i) for i, x in enumerate(out)]
+            rest = operands, origins, args, kwargs
+            items = [self.wrap(x, *rest, i, make) for i, x in enumerate(out)]
             return items if isinstance(out, list) else tuple(items)
         if not isinstance(out, jax.Array):
             return out
@@ -186,7 +187,7 @@ class Call:
         )
         if origins & GRADIENT and not (dtype.is_floating_point or dtype.is_complex):
             origins -= GRADIENT
-        result = JaxTensor(out, dtype, origins, layout)
+        result = make(out, dtype, origins, layout)
         if self.view:
             result.made_by = (self.op, args, kwargs)
         return result

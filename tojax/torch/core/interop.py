@@ -13,6 +13,7 @@ from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.torch.core import private
 from tojax.torch.core.dtypes import TO_JAX, TO_TORCH, WIDE
+from tojax.torch.core.tensor import JaxTensor
 
 SHARE = 1 << 20  # bytes; below, a copy costs less than the bookkeeping
 ALIGNED = 64  # bytes, what XLA asks of memory from outside
@@ -32,6 +33,8 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
       >>> to_jax(torch.arange(3))
       Array([0, 1, 2], dtype=int32)
     """
+    if isinstance(tensor, JaxTensor):
+        return tensor.array
     # A trace may be going on: its modes must not see this, functional memory would not outlive it.
     with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
         return _to_jax(tensor.detach())
@@ -123,6 +126,8 @@ def view_as_jax(tensor: torch.Tensor) -> jax.Array:
       >>> view_as_jax(x).unsafe_buffer_pointer() == x.data_ptr()
       True
     """
+    if isinstance(tensor, JaxTensor):
+        return tensor.array
     with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
         tensor = tensor.detach()
         size = tensor.numel() * tensor.element_size()

@@ -32,6 +32,7 @@ make_wrapper = need("torch.Tensor._make_wrapper_subclass", "tensors around JAX a
 no_torch_function = need("torch._C._disabled_torch_function_impl", "tensors around JAX arrays")
 no_torch_dispatch = need("torch._C._disabled_torch_dispatch_impl", "subclasses of tensors")
 subclasses_are_asked = need("torch._C._is_torch_function_enabled", "subclasses of tensors")
+DisableTorchDispatch = need("torch._C._DisableTorchDispatch", "copies of tensors on JAX")
 DisableTorchFunction = need("torch._C.DisableTorchFunction", DISPATCH)
 function_modes = need("torch.overrides._get_current_function_mode_stack", DISPATCH)
 BelowAutograd = need("torch._C._AutoDispatchBelowAutograd", "composite operators as a whole")

@@ -65,7 +65,7 @@ def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
     if kind == "view":
         return _of_view(op, args, kwargs, place)
     if kind == "bits":
-        _same_bits(args[0].dtype, args[1])
+        check_same_bits(args[0].dtype, args[1])
     if kind == "bits":
         return None
     if (memory_format := kwargs.get("memory_format")) not in (None, torch.preserve_format):
@@ -85,7 +85,7 @@ def _of_view(op, args, kwargs, place) -> Layout | None:
         self, _, stride, offset = (*args, None)[:4]
         return tuple(stride), self.storage_offset() if offset is None else offset
     if op is aten.view.dtype:
-        _same_bits(args[0].dtype, args[1])
+        check_same_bits(args[0].dtype, args[1])
     out = as_meta(op, args, kwargs)
     out = out[place] if isinstance(out, (list, tuple)) else out
     if out is None or (out.is_contiguous() and not out.storage_offset()):
@@ -93,7 +93,8 @@ def _of_view(op, args, kwargs, place) -> Layout | None:
     return out.stride(), out.storage_offset()
 
 
-def _same_bits(old: torch.dtype, new: torch.dtype) -> None:
+def check_same_bits(old: torch.dtype, new: torch.dtype) -> None:
+    """Raises Unsupported where JAX has not all bits of one of these dtypes."""
     if old is not new and not x64() and (old in WIDE or new in WIDE):
         raise Unsupported(
             f"the bits of {old} seen as {new}",
@@ -125,12 +126,16 @@ def _elementwise(shape, operands) -> Layout | None:
 
 def to_meta(tensor: torch.Tensor) -> torch.Tensor:
     """Shape, strides, offset and dtype without values."""
-    offset = tensor.storage_offset()
+    return of_memory(tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
+
+
+def of_memory(shape, stride, offset: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns a tensor without values that lies so in its memory."""
     if not offset:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else -1
-    memory = torch.empty(offset + last + 1, dtype=tensor.dtype, device="meta")
-    return memory.as_strided(tensor.shape, tensor.stride(), offset)
+        return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+    last = sum((n - 1) * s for n, s in zip(shape, stride)) if 0 not in shape else -1
+    memory = torch.empty(offset + last + 1, dtype=dtype, device="meta")
+    return memory.as_strided(shape, stride, offset)
 
 
 def rebase(op, args, kwargs) -> tuple[Any, ...]:

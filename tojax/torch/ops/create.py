@@ -100,7 +100,8 @@ def _values(first, count, step, dtype):
 @lowers(aten.arange.start_step)
 def arange(start, end, step, dtype):
     if any(isinstance(v, float) for v in (start, end, step)):
-        return _values(start, max(0, math.ceil((end - start) / step)), step, dtype)
+        count = max(0, math.ceil((end - start) / step))
+        return _values(start, count, step, dtype or default_float())
     return _values(start, jax.core.max_dim(-((start - end) // step), 0), step, dtype)
 
 

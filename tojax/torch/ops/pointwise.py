@@ -224,7 +224,7 @@ def scaled(function, x, y):
 
 def _scaled(self, other, alpha):
     """``alpha * other``, where two bools stay bools."""
-    if alpha == 1:
+    if is_number(alpha) and alpha == 1:
         return other
     return mul(other, bool(alpha) if common(self, other).kind == "b" else alpha)
 
@@ -237,7 +237,8 @@ def add(self, other, alpha):
 
 @lowers(aten.sub)
 def sub(self, other, alpha):
-    return lax.sub(*operands(self, other if alpha == 1 else mul(other, alpha)))
+    unscaled = is_number(alpha) and alpha == 1
+    return lax.sub(*operands(self, other if unscaled else mul(other, alpha)))
 
 
 @lowers(aten.rsub)
@@ -374,13 +375,14 @@ def addcmul(self, tensor1, tensor2, value):
     product = tensor1 * tensor2
     if exact(self) and exact(product):
         value = int(value)
-    return self + (product if value == 1 else mul(product, value))
+    return self + (product if is_number(value) and value == 1 else mul(product, value))
 
 
 @lowers(aten.addcdiv)
 @widened
 def addcdiv(self, tensor1, tensor2, value):
-    return self + (tensor1 if value == 1 else mul(tensor1, value)) / tensor2
+    unscaled = is_number(value) and value == 1
+    return self + (tensor1 if unscaled else mul(tensor1, value)) / tensor2
 
 
 @lowers(aten.round.decimals)
