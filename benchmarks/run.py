@@ -55,7 +55,7 @@ CASES = {
     "decode_wide": ("the same, one prompt, two layers as wide as those of Llama 7B", ALL),
     "train": ("a step of Adam, Llama of 3.4M parameters, 4 x 128 tokens", ALL),
     "load": (
-        "a checkpoint of 0.9 GB; memory is the peak over the weights",
+        "a checkpoint of 0.9 GB; memory is the peak / weights",
         ("torch_eager", "torchax"),
     ),
     "keras_mlp": ("four dense layers of Keras; first is from what is not traced yet", KERAS),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "expect" / "costs.json"
 UPDATE = "python -m tests.processes.costs > tests/expect/costs.json"
