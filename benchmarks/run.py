@@ -25,6 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -64,7 +65,7 @@ CASES = {
     "keras_resnet": ("ResNet-50 of Keras, 4 images of 96 x 96", KERAS),
     "demo": ("tojax run on the demo checkpoint: seconds from its start to the first token", ()),
 }
-AGREE = 1e-3
+AGREE, LIMIT = 1e-3, 1800
 PACKAGES = ("jax", "torch", "transformers", "tensorflow-cpu", "tf2jax", "optax")
 Runs = dict[str, dict[str, list[dict]]]  # by case and adapter, a dict or an error a round
 
@@ -102,7 +103,10 @@ def worker(case: str, adapter: str, torchax: Path | None, folder: str) -> dict:
     """One measurement in a fresh process."""
     python, env = environment(adapter, torchax)
     command = [python, str(HERE / "worker.py"), case, adapter, folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=env)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=env)
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {LIMIT} s"}
     line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
     if line is None:
         return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1][:160]}
@@ -148,19 +152,15 @@ def rows_of(case: str, adapters: dict[str, list[dict]]) -> list[Row]:
     for figure in [k for k in valid["tojax"][0] if k not in ("check", "bandwidth")]:
         best = lambda a, k=figure: min(r[k] for r in valid[a])
         median = lambda a, k=figure: statistics.median(r[k] for r in valid[a])
-        ratios: dict = {
-            a: errors.get(a)
-            or (best("tojax") / best(a), median("tojax") / median(a))
-            for a in adapters
-            if a != "tojax"
-        }  # fmt: skip
+        ratio = lambda a, b=best, m=median: (b("tojax") / b(a), m("tojax") / m(a))
+        ratios = {a: errors.get(a) or ratio(a) for a in adapters if a != "tojax"}
         rows.append(Row(case, figure, best("tojax"), median("tojax"), ratios))
     return rows
 
 
 def show(rows: list[Row]) -> None:
     """Prints the table, and below it what failed."""
-    table = Table("case", "figure", "tojax", *COLUMNS.values())
+    table = Table("case", "figure", "tojax", *COLUMNS.values(), box=box.MARKDOWN)
     notes: dict[str, None] = {}
     for row in rows:
         cells = []
@@ -189,7 +189,7 @@ def plot(rows: list[Row], file: Path) -> None:
     axes.set(xscale="log", xlabel="tojax divided by it (median); left of 1 tojax is faster")
     axes.set_yticks(range(len(rows)), [f"{r.case} {r.figure}" for r in rows])
     axes.invert_yaxis()
-    axes.legend()
+    figure.legend(loc="outside right upper")
     plotting.save(figure, file)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import plotting
 import roll
 import torch
+from rich.console import Console
 from rich.progress import track
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -74,7 +75,7 @@ def conversion(modules: dict[int, torch.nn.Module], parameters: int) -> Costs:
 def best(measure: Callable[[int], Costs], sizes: tuple[int, ...], rounds: int) -> dict[int, Costs]:
     """The least seconds of each cost, by size."""
     runs: dict[int, list[Costs]] = {size: [] for size in sizes}
-    for size in track([size for _ in range(rounds) for size in sizes]):
+    for size in track([*sizes] * rounds, console=Console(stderr=True)):
         runs[size].append(measure(size))
     return {k: {cost: min(r[cost] for r in v) for cost in v[0]} for k, v in runs.items()}
 
