@@ -25,7 +25,7 @@ def tokens(length: int, vocab: int, batch: int = 1):
     return torch.randint(1, vocab, (batch, length), generator=torch.Generator().manual_seed(1))
 
 
-def measured(make) -> tuple[dict, np.ndarray]:
+def call_times(make) -> tuple[dict, np.ndarray]:
     """Seconds of ``make`` and the first call, the best of following calls, and the first result."""
     began = time.perf_counter()
     call = make()
@@ -36,7 +36,7 @@ def measured(make) -> tuple[dict, np.ndarray]:
 
 def forward(module, inputs, adapter) -> dict:
     module, inputs = module(), inputs()
-    times, out = measured(lambda: adapter.forward(module, inputs))
+    times, out = call_times(lambda: adapter.forward(module, inputs))
     return times | {"check": float(abs(out).mean())}
 
 
@@ -89,7 +89,7 @@ def keras(name: str, adapter) -> dict:
     model, shape = models[name]()
     function = tf.function(lambda x: model(x, training=False), autograph=False)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    times, out = measured(lambda: adapter.keras(function, x))
+    times, out = call_times(lambda: adapter.keras(function, x))
     return times | {"check": float(abs(out).mean())}
 
 
