@@ -13,6 +13,7 @@ from tojax.calls import methods
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tojax.calls.compilation_cache import use_compilation_cache
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
@@ -38,6 +39,7 @@ _HOME = {
     "load": "tojax.model",
     "lowers": "tojax.torch",
     "save_pretrained": "tojax.hf._save_pretrained",
+    "use_compilation_cache": "tojax.calls.compilation_cache",
     "verify": "tojax.parity",
 }
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "load",
     "lowers",
     "save_pretrained",
+    "use_compilation_cache",
     "verify",
 ]
 

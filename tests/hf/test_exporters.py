@@ -11,7 +11,7 @@ import torch
 import tojax
 from tests.models.tiny import gpt2, ids
 from tests.tolerance import assert_close
-from tojax.errors import IncompatibleVersion, Unsupported
+from tojax.errors import BadCheckpoint, IncompatibleVersion, Unsupported
 
 exporters = pytest.importorskip("transformers.exporters")
 from transformers.exporters import AutoExportConfig, AutoHfExporter, ExportedModel  # noqa: E402
@@ -79,7 +79,10 @@ def test_tojax_reads_what_is_written(model, tmp_path):
     saved = tojax.load(tmp_path / "jax")
     assert_close(saved(input_ids=text, use_cache=False).logits, want, reduction=200)
     assert saved.params.keys() == tojax.from_torch(model).params.keys()
-    program = tojax.from_stablehlo(tmp_path / "stablehlo" / "model.stablehlo")
+    file = tmp_path / "stablehlo" / "model.stablehlo"
+    with pytest.raises(BadCheckpoint, match=r"from_stablehlo\(.*model.stablehlo"):
+        tojax.load(file.parent)
+    program = tojax.from_stablehlo(file)
     assert_close(program(input_ids=text), {"logits": want}, reduction=200)
 
 

@@ -37,6 +37,9 @@ def _common(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="print it and end"),
     ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="compile anew, and keep nothing of it")
+    ] = False,
 ) -> None:
     """Run PyTorch, Hugging Face and TensorFlow models in JAX."""
 
@@ -92,7 +95,7 @@ def generate(call: options.Generate) -> None:
         from tojax.cli._saved import generate as verb
     else:
         from tojax.cli._generate import generate as verb
-    verb(call)
+    verb(call, START)
 
 
 @command(app)
@@ -210,6 +213,21 @@ def ops(call: options.Ops) -> None:
     verb(call.name, call.markdown, call.json)
 
 
+@command(app)
+def cache(call: options.Cache) -> None:
+    """Show what is kept of compilations, and remove it with --clear.
+
+    Every verb keeps what XLA compiles in the user's cache folder, so that a second call starts
+    sooner; --no-cache, anywhere in the line, does without.
+    """
+    from tojax.cli._cache import cache as verb
+
+    verb(call)
+
+
 def main() -> None:
     """Runs the command line: errors in four lines and exit code 1, Ctrl-C quietly and 130."""
+    from tojax.cli import _cache
+
+    _cache.use()
     _reports.end_with(app)

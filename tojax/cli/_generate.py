@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from tojax.cli import _source
+from tojax.cli import _shown, _source
+from tojax.cli._stages import Stages
 from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, WrongValue
 
@@ -23,16 +25,28 @@ if TYPE_CHECKING:
 console = Console(stderr=True)
 
 
-def generate(options: Generate) -> None:
+def generate(options: Generate, start: float) -> None:
     """Runs ``tojax generate``."""
+    stages = Stages(start)
     checkpoint = _source.resolve(options.source, options.adapter, allow_pickle=options.allow_pickle)
     prompt = prompt_of(options.prompt)
     with console.status("loading"):
+        import tojax.hf.generation._generate
+        import tojax.hf.loading.load  # noqa: F401  (and torch, transformers, JAX)
+
+        stages.end("imports")
         model = _source.model_of(checkpoint, dtype=options.dtype, allow_pickle=options.allow_pickle)
+        stages.end("weights")
         tokenizer = tokenizer_of(checkpoint, options.tokenizer)
+        stages.end("tokenizer")
     ids = encode(tokenizer, prompt)
     new_tokens = room(model.source.module, ids, options.max_new_tokens)
-    stream(model, tokenizer, ids, new_tokens, **options.sampling())
+    stages.listen()
+    puts = itertools.count()  # the prompt comes first
+    first_token = lambda _: stages.end("first token") if next(puts) else None
+    stream(model, tokenizer, ids, new_tokens, first_token, **options.sampling())
+    if options.profile:
+        console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
 
 
 def prompt_of(prompt: str | None) -> str:

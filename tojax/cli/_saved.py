@@ -10,14 +10,17 @@ import numpy as np
 
 from tojax.cli import _generate, _shown
 from tojax.cli._source import SAVED
+from tojax.cli._stages import Stages
+from tojax.cli._tokenizer import fast_tokenizer
 from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, Unsupported, WrongValue
 
 TOKENIZER = "tokenizer"  # the name of its subfolder
 
 
-def generate(options: Generate) -> None:
+def generate(options: Generate, start: float) -> None:
     """Runs ``tojax generate`` for a saved loop; the text is printed at the end."""
+    stages = Stages(start)
     source = options.source
     about = about_of(source)
     loop = about["programs"].get("generate", {})
@@ -31,10 +34,18 @@ def generate(options: Generate) -> None:
     folder = _tokenizer(Path(source).expanduser(), options.tokenizer)
     prompt = _generate.prompt_of(options.prompt)
     with _generate.console.status("loading"):
-        import tojax
+        import tojax.model
+        from tojax.hf.generation import saved_loop  # noqa: F401  (and JAX)
 
-        tokenizer = _generate.load_tokenizer(folder)
+        stages.end("imports")
+        written_here = options.tokenizer is None  # by transformers, for `tojax export`
+        tokenizer = (fast_tokenizer(folder) if written_here else None) or _generate.load_tokenizer(
+            folder
+        )
+        stages.end("tokenizer")
         model = tojax.load(source)
+        stages.end("weights and programs")
+    stages.listen()
     ids: Any = _generate.encode(tokenizer, prompt)
     maximum = loop.get("new_tokens")
     settings: dict[str, Any] = options.sampling()
@@ -49,6 +60,9 @@ def generate(options: Generate) -> None:
         settings["rng"] = jax.random.key(options.seed)
     out: Any = tojax.generate(model, ids, **settings)
     print(tokenizer.decode(np.asarray(out)[0].tolist(), skip_special_tokens=True))
+    stages.end("tokens")
+    if options.profile:
+        _generate.console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
 
 
 def about_of(source: str) -> dict[str, Any]:

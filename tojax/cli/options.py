@@ -117,6 +117,9 @@ class Generate:
     ] = None
     dtype: Dtype = None
     allow_pickle: Pickle = False
+    profile: Annotated[
+        bool, typer.Option("--profile", help="print where the time to the first token went")
+    ] = False
 
     def sampling(self) -> dict[str, Any]:
         """Returns the sampling arguments of ``tojax.generate``, none for the likeliest tokens."""
@@ -299,3 +302,10 @@ class Weights:
     ] = None
     task: Task = None
     json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """The options of ``tojax cache``."""
+
+    clear: Annotated[bool, typer.Option("--clear", help="remove all programs")] = False

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 
 from tojax import warn_once
+from tojax.calls.compilation_cache import cache_folder, processor
 from tojax.dtypes import shape_of, x64
 from tojax.errors import BadCheckpoint, NotWritten, UnusedExecutables
 from tojax.private_names import need
@@ -53,22 +54,10 @@ def machine() -> dict[str, str]:
         "platform": device.platform,
         "device": device.device_kind,
         "driver": device.client.platform_version,
-        "processor": _processor() if device.platform == "cpu" else platform.machine(),
+        "processor": processor() if device.platform == "cpu" else platform.machine(),
         "flags": " ".join(f"{name}={os.environ[name]}" for name in FLAGS if name in os.environ),
         "x64": str(x64()),
     }
-
-
-def _processor() -> str:
-    """Returns the features of the processor as a digest; its name where the system tells none."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    features = {x for x in text.splitlines() if x.startswith(("flags", "Features", "model name"))}
-    return (
-        f"{platform.machine()} {hashlib.sha256(repr(sorted(features)).encode()).hexdigest()[:16]}"
-    )
 
 
 def write(folder: Path, compilations: Sequence[Compilation], params: PyTree, state: PyTree) -> Json:
@@ -191,8 +180,7 @@ def _secret(create: bool = True) -> bytes | None:
     """Returns the bytes that only this user can read, in the user's cache folder; None where there
     are none.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    file = cache / "tojax" / "executables.secret"
+    file = cache_folder() / "executables.secret"
     try:
         if not file.exists() and create:
             file.parent.mkdir(parents=True, exist_ok=True)

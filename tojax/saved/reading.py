@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import jax
-from safetensors import SafetensorError
-from safetensors.flax import load_file
+from safetensors import SafetensorError, safe_open
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.saved.about import check_about, check_call, read_about
@@ -30,6 +29,12 @@ def read(
       Unsupported: its programs are for other platforms.
     """
     folder = Path(folder)
+    if not (folder / ABOUT).exists() and (files := sorted(folder.glob("*.stablehlo"))):
+        raise BadCheckpoint(
+            f"{folder} holds a program of StableHLO, {files[0].name}, and no {ABOUT}",
+            why="its weights are constants of the program: it has no params",
+            do=f"tojax.from_stablehlo({str(files[0])!r})",
+        )
     try:
         about = read_about(folder / ABOUT)
         check_format(folder, about)
@@ -41,10 +46,7 @@ def read(
             name: (description, _program(folder, f"{name}.jax", about))
             for name, description in about["programs"].items()
         }
-        params, state = (
-            load_file(folder / "params.safetensors"),
-            load_file(folder / "state.safetensors"),
-        )
+        params, state = (_arrays(folder / f"{name}.safetensors") for name in ("params", "state"))
         for call, program in zip(about["calls"], programs):
             check_call(call, program, state)
         training = tuple(about["training"])
@@ -63,6 +65,17 @@ def read(
             do=SAVE_AGAIN,
         ) from None
     return params, state, source
+
+
+def _arrays(file: Path) -> dict[str, jax.Array]:
+    """Reads the arrays of a file."""
+    with safe_open(file, framework="numpy") as opened:
+        names = [*opened.keys()]
+        if not any(opened.get_slice(name).get_dtype().startswith("F8") for name in names):
+            return jax.device_put({name: opened.get_tensor(name) for name in names})
+    from safetensors.flax import load_file  # knows these dtypes, and imports flax
+
+    return load_file(file)
 
 
 def _program(folder: Path, name: str, about: Json) -> jax.export.Exported:
