@@ -119,8 +119,11 @@ newest:  ## every second test with the newest release of everything, on the newe
 versions:  ## write the tables of tested versions from docs/versions.json
 	$(PYTHON) docs/versions.py table
 
-bench: $(READY)  ## timings on this machine
-	$(PY) benchmarks/run.py
+# An interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
+TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
+bench: $(READY)  ## timings on this machine, beside the other ways to run a model
+	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
+	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 clean:  ## remove caches, builds, results (.venv stays)
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 SIZES = dict(
-    hidden_size=2048, intermediate_size=5632, num_hidden_layers=10, num_attention_heads=16,
+    hidden_size=2048, intermediate_size=5632, num_attention_heads=16,
     num_key_value_heads=16, vocab_size=32000,
 )  # fmt: skip
 SHARD = "1GB"
@@ -95,7 +95,7 @@ def work(name: str, folder: str) -> dict:
     return {"seconds": wall, "cpu_s": cpu, "memory": peak / size, "check": check}
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, layers: int) -> Path:
     """A Llama with random weights, in several files."""
     if not (folder / "config.json").exists():
         import torch
@@ -103,7 +103,7 @@ def make(folder: Path) -> Path:
 
         torch.manual_seed(0)
         with torch.device("meta"):
-            module = LlamaForCausalLM(LlamaConfig(**SIZES))
+            module = LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=layers))
         module = module.to_empty(device="cpu")
         for parameter in module.parameters():
             parameter.data.uniform_(-0.02, 0.02)
@@ -136,19 +136,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoint", type=Path, help="a folder; by default one is made")
     parser.add_argument("--torchax", help="Python interpreter with torchax installed")
+    parser.add_argument("--layers", type=int, default=10, help="of the checkpoint that is made")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write all measurements as JSON")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     folder = options.checkpoint or Path(tempfile.gettempdir()) / "tojax-benchmark-load"
     if options.worker == "make":
-        make(folder)
+        make(folder, options.layers)
         return
     if options.worker:
         print("RESULT " + json.dumps(work(options.worker, str(folder))))
         return
-    again = [sys.executable, __file__, "--checkpoint", str(folder), "--worker"]
-    subprocess.run([*again, "make"], check=True)
+    again = [sys.executable, __file__, "--checkpoint", str(folder), "--layers", str(options.layers)]
+    subprocess.run([*again, "--worker", "make"], check=True)
     names = [n for n in LOADERS if n != "torchax" or options.torchax]
     runs: dict[str, list[dict]] = {n: [] for n in names}
     for _ in range(options.rounds):

@@ -14,23 +14,20 @@ import statistics
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import optax
 import torch
-from flax import nnx
 from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from train_nnx import Llama
+from adapters import RATE, native_, tojax_, torch_eager_
 
 import tojax
 from tojax.train import TrainState, fit, make_step
 
-RATE, CURVE = 1e-3, 50
+CURVE = 50
 
 
 def llama(layers: int = 4, width: int = 256) -> LlamaForCausalLM:
@@ -45,96 +42,12 @@ def batch(rows: int = 4, length: int = 128, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 1000, (rows, length)).astype(np.int32)
 
 
-def causal(model, given):
-    """The same loss as transformers', without the model's own cache."""
-    out = model(input_ids=given["input_ids"], use_cache=False).logits
-    return optax.softmax_cross_entropy_with_integer_labels(
-        out[:, :-1], given["input_ids"][:, 1:]
-    ).mean()
-
-
-def by_torch(module, optimizer=torch.optim.Adam, rate=RATE):
-    module = copy.deepcopy(module)
-    optimizer = optimizer(module.parameters(), rate)
-
-    def step(ids):
-        optimizer.zero_grad()
-        ids = torch.from_numpy(ids).long()
-        loss = module(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
-
-
-def by_nnx(module):
-    model = tojax.flax.load_into(Llama(module.config, nnx.Rngs(0)), module)
-    model = model[0] if isinstance(model, tuple) else model
-    optimizer = nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
-
-    @nnx.jit
-    def step(model, optimizer, ids):
-        def loss(model):
-            losses = optax.softmax_cross_entropy_with_integer_labels(model(ids)[:, :-1], ids[:, 1:])
-            return losses.mean()
-
-        value, grads = nnx.value_and_grad(loss)(model)
-        optimizer.update(model, grads)
-        return value
-
-    cached = nnx.cached_partial(step, model, optimizer)
-    return lambda ids: float(cached(ids))
-
-
-def by_torchax(module):
-    import torchax
-
-    weights, func = torchax.extract_jax(copy.deepcopy(module))
-    names = {name for name, _ in module.named_parameters()}
-    weights = {k: jax.numpy.asarray(v) for k, v in weights.items()}
-    params = {k: v for k, v in weights.items() if k in names}
-    rest = {k: v for k, v in weights.items() if k not in names}
-    tx = optax.adam(RATE)
-    opt_state = tx.init(params)
-
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def step(params, opt_state, ids):
-        def loss(params):
-            out = func({**params, **rest}, (ids,), {"use_cache": False}).logits
-            losses = optax.softmax_cross_entropy_with_integer_labels(out[:, :-1], ids[:, 1:])
-            return losses.mean()
-
-        value, grads = jax.value_and_grad(loss)(params)
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state, value
-
-    def call(ids):
-        nonlocal params, opt_state
-        params, opt_state, value = step(params, opt_state, ids)
-        return float(value)
-
-    return call
-
-
-def by_tojax(module, tx=None, loss=causal):
-    tx = tx or optax.adam(RATE)
-    model, step = tojax.from_torch(module), make_step(loss, tx)
-    state = TrainState.create(model, tx)
-
-    def call(ids):
-        nonlocal state
-        state, metrics = step(state, {"input_ids": ids})
-        return float(metrics["loss"])
-
-    return call
-
-
 def step_times(rounds: int) -> None:
     module = llama()
-    steps = {"torch": by_torch(module), "nnx": by_nnx(module), "tojax": by_tojax(module)}
+    adapters = {"torch": torch_eager_, "nnx": native_, "tojax": tojax_}
     if importlib.util.find_spec("torchax"):
-        steps["torchax"] = by_torchax(module)
+        adapters["torchax"] = importlib.import_module("adapters.torchax_")
+    steps = {name: adapter.train(copy.deepcopy(module)) for name, adapter in adapters.items()}
     checks, times = {}, {name: [] for name in steps}
     for name, step in steps.items():
         checks[name] = [step(batch(seed=i)) for i in range(3)]
@@ -161,7 +74,8 @@ def curves() -> None:
     module = llama(2, 64)
     kinds = {"SGD": (torch.optim.SGD, optax.sgd, 0.1), "Adam": (torch.optim.Adam, optax.adam, RATE)}
     for name, (theirs, ours, rate) in kinds.items():
-        one, two = by_torch(module, theirs, rate), by_tojax(module, ours(rate))
+        one = torch_eager_.train(copy.deepcopy(module), theirs, rate)
+        two = tojax_.train(module, ours(rate))
         pairs = [(one(batch(seed=i)), two(batch(seed=i))) for i in range(CURVE)]
         worst = max(abs(a - b) for a, b in pairs)
         print(f"{name}: curves differ by {worst:.1e} over {CURVE} steps")
@@ -169,7 +83,7 @@ def curves() -> None:
 
 def checkpoints() -> None:
     module, tx = llama(), optax.adam(RATE)
-    model, step = tojax.from_torch(module), make_step(causal, tx)
+    model, step = tojax.from_torch(module), make_step(tojax_.causal, tx)
     data = [{"input_ids": batch(seed=i)} for i in range(40)]
     fit(TrainState.create(model, tx), step, data[:2])
     times: dict[bool, list[float]] = {False: [], True: []}
@@ -191,7 +105,7 @@ def memory() -> None:
     given = {"input_ids": batch(16, 128)}
     sizes = []
     for remat in (False, True):
-        step = make_step(causal, tx, remat=remat)
+        step = make_step(tojax_.causal, tx, remat=remat)
         compiled = step.program(state).lower(state, given).compile()
         sizes.append(compiled.memory_analysis().temp_size_in_bytes)
     print(f"24 layers computed again: {sizes[1] / sizes[0]:.2f} of {sizes[0] / 1e6:.0f} MB")

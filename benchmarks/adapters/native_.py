@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adapters import RATE
+
 
 def weights_of(module):
     return {k: jnp.asarray(v.detach().numpy()) for k, v in module.state_dict().items()}
@@ -34,9 +36,9 @@ def gpt2(config, p, ids):
     return dense(norm(x, "transformer.ln_f"), p["transformer.wte.weight"])
 
 
-def llama(config, p, ids, cache, start, loop=False):
-    """Logits of the last position, and the cache [(keys, values)] of shape [batch, length, heads,
-    width]. As a ``loop`` the weights of layers and the cache are stacks.
+def llama(config, p, ids, cache, start, loop=False, every=False):
+    """Logits of the last (or ``every``) position, and the cache [(keys, values)] of shape [batch,
+    length, heads, width]. As a ``loop`` the weights of layers and the cache are stacks.
     """
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     width = config.hidden_size // heads
@@ -76,13 +78,25 @@ def llama(config, p, ids, cache, start, loop=False):
         for given in zip(p["model.layers"], cache):
             x, new = layer(x, given)
             kept.append(new)
-    return dense(norm(x[:, -1], p["model.norm.weight"]), p["lm_head.weight"]), kept
+    x = x if every else x[:, -1]
+    return dense(norm(x, p["model.norm.weight"]), p["lm_head.weight"]), kept
 
 
-def forward(module, ids):
-    config, p, ids = module.config, weights_of(module), jnp.asarray(ids.numpy())
-    fn = jax.jit(lambda p, ids: gpt2(config, p, ids))
+def forward(module, inputs):
+    config, p, ids = module.config, weights_of(module), jnp.asarray(inputs["input_ids"].numpy())
+    if config.model_type == "llama":
+        p = by_layer(p, config.num_hidden_layers)
+        empty = lambda: empty_cache(config, *ids.shape)
+        fn = jax.jit(lambda p, ids: llama(config, p, ids, empty(), 0, every=True)[0])
+    else:
+        fn = jax.jit(lambda p, ids: gpt2(config, p, ids))
     return lambda: np.asarray(fn(p, ids))
+
+
+def empty_cache(config, batch, length):
+    width = config.hidden_size // config.num_attention_heads
+    shape = (batch, length, config.num_key_value_heads, width)
+    return [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.num_hidden_layers)]
 
 
 def by_layer(p, layers):
@@ -102,16 +116,10 @@ def generate(module, ids, new, loop=False):
     stack = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
     p["model.layers"] = stack(p["model.layers"]) if loop else p["model.layers"]
     batch, length = ids.shape
-    shape = (
-        batch,
-        length + new,
-        config.num_key_value_heads,
-        config.hidden_size // config.num_attention_heads,
-    )
 
     @jax.jit
     def run(p, ids):
-        cache = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(layers)]
+        cache = empty_cache(config, batch, length + new)
         cache = stack(cache) if loop else cache
         logits, cache = llama(config, p, ids, cache, 0, loop)
 
@@ -126,3 +134,28 @@ def generate(module, ids, new, loop=False):
         return jnp.concatenate([ids, out.T, last[:, None]], 1)
 
     return lambda: np.asarray(run(p, ids))
+
+
+def train(module):
+    import optax
+    from flax import nnx
+    from train_nnx import Llama
+
+    import tojax
+
+    model = tojax.flax.load_into(Llama(module.config, nnx.Rngs(0)), module)
+    model = model[0] if isinstance(model, tuple) else model
+    optimizer = nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, ids):
+        def loss(model):
+            losses = optax.softmax_cross_entropy_with_integer_labels(model(ids)[:, :-1], ids[:, 1:])
+            return losses.mean()
+
+        value, grads = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, grads)
+        return value
+
+    cached = nnx.cached_partial(step, model, optimizer)
+    return lambda ids: float(cached(ids))

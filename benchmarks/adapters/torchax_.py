@@ -2,20 +2,26 @@
 Python.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import torch
 import torchax
 from torchax import interop
 from transformers import StaticCache
 
+from adapters import RATE
 
-def forward(module, ids):
+
+def forward(module, inputs):
     weights, func = torchax.extract_jax(module)
-    ids = jnp.asarray(ids.numpy())
-    fn = jax.jit(lambda weights, ids: func(weights, (ids,), {"use_cache": False}).logits)
-    return lambda: np.asarray(fn(weights, ids))
+    inputs = {k: jnp.asarray(x.numpy()) for k, x in inputs.items()}
+    options = {"use_cache": False} if "input_ids" in inputs else {}
+    fn = jax.jit(lambda weights, inputs: func(weights, (), inputs | options).logits)
+    return lambda: np.asarray(fn(weights, inputs))
 
 
 def generate(module, ids, new):
@@ -57,5 +63,33 @@ def generate(module, ids, new):
                 out.append(token)
                 position = torch.full((1,), length + i, device="jax")
             return np.asarray(interop.jax_view(torch.cat(out, 1)))
+
+    return call
+
+
+def train(module):
+    weights, func = torchax.extract_jax(module)
+    names = {name for name, _ in module.named_parameters()}
+    weights = {k: jnp.asarray(v) for k, v in weights.items()}
+    params = {k: v for k, v in weights.items() if k in names}
+    rest = {k: v for k, v in weights.items() if k not in names}
+    tx = optax.adam(RATE)
+    opt_state = tx.init(params)
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def step(params, opt_state, ids):
+        def loss(params):
+            out = func({**params, **rest}, (ids,), {"use_cache": False}).logits
+            losses = optax.softmax_cross_entropy_with_integer_labels(out[:, :-1], ids[:, 1:])
+            return losses.mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, value
+
+    def call(ids):
+        nonlocal params, opt_state
+        params, opt_state, value = step(params, opt_state, ids)
+        return float(value)
 
     return call
