@@ -25,7 +25,7 @@ def complaints(counted: dict[str, dict[str, int]], allowed: dict[str, dict[str, 
         for cost in sorted({*have, *limits}):
             number, limit = have.get(cost, 0), limits.get(cost, 0)
             slack = SLACK * limit if cost.startswith("Python calls") else 0
-            if number > limit:
+            if number > limit + slack:
                 lines.append(f"{model}: {cost}: {number}, at most {limit}")
             elif number < limit - slack:
                 lines.append(f"{model}: {cost}: {number} instead of {limit}: {UPDATE}")
