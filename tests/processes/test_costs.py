@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "expect" / "costs.json"
 UPDATE = "python -m tests.processes.costs > tests/expect/costs.json"
-SLACK = 0.02  # a figure of Python calls may be this much too large; all others are exact
+SLACK = 0.02  # Python calls may be this much more or less; all other figures are exact
 
 
 def complaints(counted: dict[str, dict[str, int]], allowed: dict[str, dict[str, int]]) -> list[str]:
@@ -58,8 +58,8 @@ def test_more_and_less_than_the_figures():
         "mlp": {"equations": equations, "Python calls of a trace": calls}
     }
     assert complaints(count(5, 98), allowed) == []
-    assert complaints(count(6, 101), allowed) == [
-        "mlp: Python calls of a trace: 101, at most 100",
+    assert complaints(count(6, 103), allowed) == [
+        "mlp: Python calls of a trace: 103, at most 100",
         "mlp: equations: 6, at most 5",
     ]
     assert complaints(count(4, 97), allowed) == [
