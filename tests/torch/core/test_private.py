@@ -18,6 +18,7 @@ from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
 
 transformers = pytest.importorskip("transformers")
+import tojax.hf.exporters as exporters  # noqa: E402
 import tojax.hf.generation.request.private as generation  # noqa: E402
 import tojax.hf.loading.private as loading  # noqa: E402
 
@@ -67,7 +68,7 @@ def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
     for key, value in without(name).items():
         monkeypatch.setattr(private_names, key, value, raising=False)
     with pytest.raises(IncompatibleVersion) as caught:
-        for file in (loading.__file__, generation.__file__):
+        for file in (loading.__file__, generation.__file__, exporters.__file__):
             runpy.run_path(file)
         private.all_masks()
         for target in private_names.TARGETS:

@@ -75,9 +75,8 @@ def tracing(
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())
-        stack.enter_context(current_trace.entered(trace))
         checked()
-        around = uncompiled(), host_rng.noticed(), patched()
+        around = current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()
         for switch in (*around, jax_functions.accepted()):
             stack.enter_context(switch)
         stack.callback(CONSTANTS.clear)
