@@ -31,7 +31,7 @@ def use_compilation_cache(
       The folder.
 
     Example:
-      >>> import tempfile
+      >>> import jax, tempfile
       >>> folder = tojax.use_compilation_cache(tempfile.mkdtemp())
       >>> jax.config.jax_compilation_cache_dir == str(folder)
       True
