@@ -90,6 +90,16 @@ def test_files(tmp_path):
     assert set(read_params(tmp_path / "c.safetensors")) == {k.replace("/", ".") for k in flat}
 
 
+def test_a_folder_of_one_file_and_of_several(tmp_path):
+    weights = params()
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.msgpack").write_bytes(serialization.msgpack_serialize(weights))
+        if name == "a":
+            assert_loaded(tmp_path, weights)
+    with pytest.raises(BadCheckpoint, match=r"holds a.msgpack, b.msgpack"):
+        read_params(tmp_path)
+
+
 def test_two_sets_of_params_are_not_chosen_between(tmp_path):
     weights = params()
     old = jax.tree.map(np.zeros_like, weights)

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from tojax.errors import WrongArguments
-from tojax.flax.matching.backwards import Arrays, stored_arrays, write_back
+from tojax.flax.matching.backwards import Arrays, cell_biases, stored_arrays, write_back
 from tojax.flax.matching.match_layers import Matching, as_arguments, match_layers
 from tojax.flax.matching.read_params import read_params
 from tojax.flax.matching.report import Match, Report
@@ -212,12 +212,10 @@ def _tied(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _filled(matching: Matching) -> list[str]:
-    fills = [fill for choice, _ in matching.pairing.decided.values() for fill in choice.fills]
-    cells = [choice.torch for choice, _ in matching.pairing.decided.values()]
-    biases = [
-        s for t in cells for role, x in t.tensors.items() if "bias" in role for s in x.sources
-    ]
-    return [*dict.fromkeys([*(s for fill in fills for s in fill.tensor.sources), *biases])]
+    decided = matching.pairing.decided
+    fills = [fill for choice, _ in decided.values() for fill in choice.fills]
+    names = [name for fill in fills for name in fill.tensor.sources]
+    return [*dict.fromkeys([*names, *cell_biases(decided)])]
 
 
 def _assign(module: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:

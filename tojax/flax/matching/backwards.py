@@ -111,15 +111,19 @@ def _write(
     mask[places] = True
 
 
+def cell_biases(decided: Mapping[Flax, tuple[Choice, str]]) -> list[str]:
+    """Returns the names of all biases of recurrent cells: one without a variable is zero."""
+    cells = [choice.torch for choice, _ in decided.values() if choice.torch.kind in GATES]
+    tensors = [x for cell in cells for role, x in cell.tensors.items() if "bias" in role]
+    return [name for tensor in tensors for name in tensor.sources]
+
+
 def _check_written(
     decided: Mapping[Flax, tuple[Choice, str]], written: Mapping[str, np.ndarray]
 ) -> None:
     """Raises WrongWeights if a torch array that is filled is filled in part."""
     fills = [fill for choice, _ in decided.values() for fill in choice.fills]
-    cells = [c.torch for c, _ in decided.values() if c.torch.kind in GATES]
-    biases = {
-        s for t in cells for role, x in t.tensors.items() if "bias" in role for s in x.sources
-    }
+    biases = cell_biases(decided)
     for name in dict.fromkeys(name for fill in fills for name in fill.tensor.sources):
         if name not in biases and not written[name].all():
             raise WrongWeights(

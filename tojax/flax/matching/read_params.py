@@ -65,7 +65,11 @@ def _read(path: Path) -> PyTree:
         folder = _orbax_item(path)
         if folder is not None:
             return _read_orbax(folder)
-        if files := sorted(path.glob("*.msgpack")):
+        files = sorted(path.glob("*.msgpack"))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files[:5])
+            raise _bad(path, f"{path.name} holds {names}", "any of them may be the params")
+        if files:
             return _read_msgpack(files[0])
         return {name: x.read() for name, x in stored.from_files(path).items()}
     if path.suffix == ".safetensors":
