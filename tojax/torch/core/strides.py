@@ -191,3 +191,11 @@ def check_write_through_unfold(input_sizes, dim, size, step) -> None:
             why="its windows do not hold every element once",
             do="write to the tensor itself, by slices, or clone what unfold returned",
         )
+
+
+def lu_factors(matrix: torch.Tensor, is_contiguous: bool) -> tuple[torch.Tensor, ...]:
+    """Returns the factors and pivots that torch keeps of a determinant: LAPACK reads the memory of
+    a contiguous matrix as its transpose.
+    """
+    turned = is_contiguous and not matrix.is_complex()
+    return torch.ops.aten.linalg_lu_factor(matrix.mT if turned else matrix)

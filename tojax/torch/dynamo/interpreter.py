@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax.torch.core import diagnostics
+from tojax.torch.core import diagnostics, strides
 from tojax.torch.core.lifting import array_of, lift
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.engine.trace import Trace
@@ -70,12 +70,10 @@ class Interpreter(torch.fx.Interpreter):
         return lift(JaxTensor(jnp.pad(state, (0, max(rest, 0))), torch.uint8))
 
     def _with_factors(self, place: int, matrix: torch.Tensor, out: tuple) -> tuple:
-        """Returns results with the factors that torch has: LAPACK sees a contiguous matrix as its
-        transpose, and so does the backward pass.
-        """
-        turned = self.node.args[0].meta["val"].is_contiguous() and not matrix.is_complex()
-        factors, pivots, _ = aten.linalg_lu_factor_ex(matrix.mT if turned else matrix)
-        return (*out[:place], factors, pivots, *out[place + 2 :])
+        """Returns results with the factors that torch has, which the backward pass solves with."""
+        is_contiguous = self.node.args[0].meta["val"].is_contiguous()
+        factors = strides.lu_factors(matrix, is_contiguous)
+        return (*out[:place], *factors, *out[place + 2 :])
 
 
 def to_bytes(key: jax.Array) -> jax.Array:

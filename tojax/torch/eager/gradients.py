@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from tojax.torch.core import private
+from tojax.torch.core import private, strides
 from tojax.torch.core.tensor import differentiable
 from tojax.torch.eager.tensor import EagerTensor
 from tojax.torch.ops.rnn import lstm_step, one_way
@@ -123,16 +123,6 @@ def lstm_backward(
     return tuple(EagerTensor(g.reshape(x.shape)) for g, x in zip(pulled_back, operands))
 
 
-def fractional_pool(
-    grad_output: EagerTensor, self: EagerTensor, kernel_size: list[int], output_size: list[int],
-    indices: EagerTensor,
-) -> EagerTensor:  # fmt: skip
-    """Returns the gradient by the input, whose windows were drawn."""
-    first = -len(kernel_size)
-    flat = [x.flatten(first) for x in (self.new_zeros(self.shape), indices, grad_output)]
-    return flat[0].scatter_add(-1, *flat[1:]).view(self.shape)
-
-
 def ctc_loss(
     log_probs: EagerTensor, targets: EagerTensor, input_lengths: PyTree, target_lengths: PyTree,
     blank: int = 0, zero_infinity: bool = False,
@@ -191,17 +181,12 @@ def _bag(grad, weight, indices, offsets, mode, per_sample_weights, padding_idx) 
 
 def determinant(A: EagerTensor) -> tuple[EagerTensor, ...]:
     """Returns the determinant, and the factors as torch's gradient expects them."""
-    return (aten.linalg_det(A), *_factors(A))
+    return (aten.linalg_det(A), *strides.lu_factors(A, A.is_contiguous()))
 
 
 def log_determinant(A: EagerTensor) -> tuple[EagerTensor, ...]:
     """Returns sign and logarithm of the determinant, and the factors."""
-    return (*aten.linalg_slogdet(A), *_factors(A))
-
-
-def _factors(A: EagerTensor) -> tuple[EagerTensor, ...]:
-    """Factors the transpose of a contiguous matrix, whose memory LAPACK reads as such."""
-    return aten.linalg_lu_factor(A.mT if A.is_contiguous() and not A.is_complex() else A)
+    return (*aten.linalg_slogdet(A), *strides.lu_factors(A, A.is_contiguous()))
 
 
 SOFT_MARGIN = aten.soft_margin_loss_backward.default
@@ -217,8 +202,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._embedding_bag_per_sample_weights_backward.default: bag_weights_backward,
     aten._linalg_det.default: determinant,
     aten._linalg_slogdet.default: log_determinant,
-    aten.fractional_max_pool2d_backward.default: fractional_pool,
-    aten.fractional_max_pool3d_backward.default: fractional_pool,
     aten.mkldnn_rnn_layer.default: lstm,
     aten.mkldnn_rnn_layer_backward.default: lstm_backward,
 }
