@@ -28,6 +28,18 @@ def drawn(shape, dtype=np.float32):
     return jax.numpy.asarray(RNG.standard_normal(shape), dtype)
 
 
+def assert_same(mine, theirs, x, w, reduction):
+    """Values, those of a batch, and in float32 gradients."""
+    assert_close(mine(x, w), theirs(x, w), reduction=reduction)
+    many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
+    assert_close(many[0](x[None], w), many[1](x[None], w), reduction=reduction)
+    if x.dtype == np.float32:
+        slope = drawn(theirs(x, w).shape)
+        mine, theirs = (jax.vjp(f, x, w)[1](slope) for f in (mine, theirs))
+        for a, b in zip(mine, theirs):
+            assert_close(a, b, reduction=x.size)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, jax.numpy.bfloat16])
 @pytest.mark.parametrize("name", CASES)
 def test_as_lax(name, dtype):
@@ -43,14 +55,7 @@ def test_as_lax(name, dtype):
     )
     assert "conv_general" in str(jax.make_jaxpr(mine)(x, w))  # what other platforms run
     assert " convolution(" not in jax.jit(mine).lower(x, w).compile().as_text()
-    assert_close(mine(x, w), theirs(x, w), reduction=w.size)
-    many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
-    assert_close(many[0](x[None], w), many[1](x[None], w), reduction=w.size)
-    if dtype == np.float32:
-        slope = drawn(theirs(x, w).shape)
-        mine, theirs = (jax.vjp(f, x, w)[1](slope) for f in (mine, theirs))
-        for one, other in zip(mine, theirs):
-            assert_close(one, other, reduction=x.size)
+    assert_same(mine, theirs, x, w, w.size)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +118,7 @@ def test_single_places_are_a_product(name):
         lambda *a, f=f: f(*a, **how) for f in (conv_general_dilated, lax.conv_general_dilated)
     )
     assert "conv_general" not in str(jax.make_jaxpr(mine)(x, w))
-    assert_close(mine(x, w), theirs(x, w), reduction=6)
-    many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
-    assert_close(many[0](x[None], w), many[1](x[None], w), reduction=6)
-    slope = drawn(theirs(x, w).shape)
-    mine, theirs = (jax.vjp(f, x, w)[1](slope) for f in (mine, theirs))
-    for a, b in zip(mine, theirs):
-        assert_close(a, b, reduction=x.size)
+    assert_same(mine, theirs, x, w, 6)
 
 
 @pytest.mark.parametrize(

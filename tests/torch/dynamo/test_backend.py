@@ -29,14 +29,6 @@ from tojax.torch.dynamo.program import to_numpy
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def _new_dynamo():
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(function, **options):
     return torch.compile(function, backend=compile_backend, fullgraph=True, **options)
 

@@ -51,14 +51,6 @@ def bert():
     return t.BertForMaskedLM(t.BertConfig(**BERT, **rates)), inputs
 
 
-@pytest.fixture(autouse=True)
-def _new_dynamo():
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("make", [resnet, gpt2, bert])
 def test_inference_and_training_equal_eager(make):
     model, inputs = make()
