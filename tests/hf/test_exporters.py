@@ -54,7 +54,8 @@ def test_outputs_are_the_models_before_and_after_saving(export_format, cache, mo
         got = program(input_ids=ids(), attention_mask=None)  # it was not exported, and is dropped
         assert type(got) is type(want)
         assert_close(got.logits, want.logits, reduction=200)
-        assert [*got] == [*want] == ["logits", *["past_key_values"] * cache]
+        assert [*got] == [*want]  # transformers calls it past_key_values, or cache
+        assert len(want) == 1 + cache
         if cache:
             assert_close(*(x.past_key_values.layers[1].keys for x in (got, want)), reduction=200)
 

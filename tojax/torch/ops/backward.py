@@ -138,12 +138,12 @@ def grid_sampler_backward(
 
 
 @lowers(aten._cdist_backward)
-def cdist_backward(grad, x1, x2, p, cdist):
+def cdist_backward(grad, x1, x2, p, cdist, /):
     return pulled(lambda x: distances(x, x2, p, None), x1, cotangent=grad)[0]
 
 
 @lowers(aten._pdist_backward)
-def pdist_backward(grad, self, p, pdist):
+def pdist_backward(grad, self, p, pdist, /):
     return pulled(lambda x: distances_inside(x, p), self, cotangent=grad)[0]
 
 
