@@ -4,7 +4,8 @@ OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/torch_compile.py [--backends to
 
 Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT on one core: other work on a
 machine disturbs threads that wait for each other, and the processor's time on one core hardly.
-Values are compared first. Inductor needs a compiler of C++.
+Values are compared first. Inductor needs a compiler of C++. With --sizes, steps of training on
+batches of many sizes: seconds for all of them, compilation included, beside what one takes at last.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import torch
 import torch._dynamo
 import transformers as t
+from torch._dynamo.utils import counters
 
 import tojax.torch
 
@@ -118,11 +120,45 @@ def measure(make, mode, backends: list[str], rounds: int) -> None:
         )
 
 
+def batches(count: int) -> list[dict[str, object]]:
+    """Texts of 2 to 8 rows and 16 to 128 tokens."""
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda low, high: int(torch.randint(low, high + 1, (), generator=generator))
+    texts = [ids(draw(2, 8), draw(16, 128)) for _ in range(count)]
+    return [{"input_ids": x, "labels": x, "use_cache": False} for x in texts]
+
+
+def measure_sizes(name: str, count: int) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    model, _ = gpt2()
+    options = {"buckets": name == "buckets"} if name in ("buckets", "sizes") else {}
+    backend = tojax.torch.compile_backend if options else "inductor"
+    function = model if name == "eager" else torch.compile(model, backend=backend, **(
+        {"options": options} if options else {}
+    ))  # fmt: skip
+    inputs = batches(count)
+    start = time.perf_counter()
+    for x in inputs:
+        training(model, function, x)()
+    total = time.perf_counter() - start
+    last = statistics.median(seconds(training(model, function, x)) for x in inputs[-15:])
+    programs = counters["tojax"]["programs"]
+    print(f"| {name} | {total:.0f} | {1e3 * last:.0f} | {programs or ''} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--backends", nargs="+", default=["tojax", "inductor"])
+    parser.add_argument("--sizes", type=int, help="how many batches of many sizes")
     options = parser.parse_args()
+    if options.sizes:
+        print("| GPT-2, training | seconds | a step then, ms | programs |", flush=True)
+        for name in ("eager", "buckets", "sizes", *set(options.backends) - {"tojax"}):
+            measure_sizes(name, options.sizes)
+        return
     print("| model | | backend | first call, s | call, ms | to eager |", flush=True)
     for make in (resnet, gpt2, bert):
         for mode in (inference, training):

@@ -39,7 +39,21 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("slots",),
         ("",),
     ),
-    "tojax.torch.dynamo": (("interpreter", "layout"), ("program",), ("backend",), ("",)),
+    "tojax.torch.dynamo": (
+        ("interpreter", "layout"),
+        ("program",),
+        ("buckets",),
+        ("backend",),
+        ("",),
+    ),
+    "tojax.torch.dynamo.buckets": (
+        ("bucketed",),
+        ("call",),
+        ("elementwise", "layers", "normalization", "reductions", "views"),
+        ("interpreter",),
+        ("program",),
+        ("",),
+    ),
     "tojax.torch.data_dependent": (
         ("int64", "source_line", "split_of_concat", "traced_index", "traced_numbers"),
         ("assertions", "overflow_guards", "padded"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from tojax.errors import DataDependent
 from tojax.torch import interop as interop_of_users
 from tojax.torch.core import interop
 from tojax.torch.dynamo.backend import compile_graph, settings_of
+from tojax.torch.dynamo.buckets import program as bucket_program
 
 KEY = 0
 SCALES = (1.0, 0.9375, 0.875)  # a batch keeps what samples promise: signs, order, definiteness
@@ -251,16 +253,24 @@ def on_jax_grad(case: Case, jit: bool) -> str | None:
     return compare(want, got, case.size, lambda: map(grad64, EXACT))
 
 
-def compiled(case: Case, jit: bool) -> str | None:
+def bucketed(case: Case, jit: bool) -> str | None:
+    """Compares the same for dynamic sizes, each of which is padded."""
+    with mock.patch.object(bucket_program, "bucket", lambda size: size + 3):
+        return compiled(case, jit, dynamic=True)
+
+
+def compiled(case: Case, jit: bool, dynamic: bool = False) -> str | None:
     """Compares outputs and gradients of the graphs that torch.compile hands over: the gradients are
     AOTAutograd's.
     """
     from functorch.compile import aot_function, min_cut_rematerialization_partition, nop
 
     compiler = partial(compile_graph, settings=settings_of())
-    graph = aot_function(case.function, compiler, partition_fn=min_cut_rematerialization_partition)
+    options = {"partition_fn": min_cut_rematerialization_partition, "dynamic": dynamic}
+    graph = aot_function(case.function, compiler, **options)
     want = tensors_in(attempt(case.function, *case.fresh(True)))
-    attempt(aot_function(case.function, nop), *case.fresh(True))  # torch has a graph of it
+    # Torch has a graph of it.
+    attempt(aot_function(case.function, nop, dynamic=dynamic), *case.fresh(True))
     got = graph(*case.fresh(True))
     if undefined(case):
         wrong = shapes(want) != shapes(got)
@@ -285,5 +295,6 @@ def compiled(case: Case, jit: bool) -> str | None:
 
 
 MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap, "compiled": compiled}
+MODES |= {"bucketed": bucketed}
 MODES |= {"on_jax": on_jax, "on_jax_grad": on_jax_grad}
 __all__ = ["MODES", "Eager", "TorchFails"]

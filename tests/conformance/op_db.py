@@ -30,7 +30,7 @@ from tests.conformance.entries import SAMPLES, TorchFails, case_of, name_of, sam
 from tests.conformance.modes import MODES, Eager
 
 STATUSES = ("ok", "eager", "wrong", "error", "skip")
-DERIVATIVES = ("grad", "jvp", "compiled", "on_jax_grad")
+DERIVATIVES = ("grad", "jvp", "compiled", "bucketed", "on_jax_grad")
 LIMIT = 60  # seconds of the processor's time for one entry
 
 

@@ -26,6 +26,7 @@ CONFIGS = {
     ("on_jax", "float32", False): 5,
     ("on_jax_grad", "float32", False): 5,
     ("compiled", "float32", False): 8,
+    ("bucketed", "float32", False): 8,
     ("values", "bfloat16", False): 3,
     ("values", "float16", False): 0,
     ("values", "int64", False): 3,

@@ -7,16 +7,25 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import sympy
 import torch
 
 from tojax.errors import WrongArguments
 from tojax.torch.core import private
 from tojax.torch.core.precision import precision_of
+from tojax.torch.dynamo.buckets.bucketed import Unbucketed, Unequal
+from tojax.torch.dynamo.buckets.program import BucketProgram, buckets_of
 from tojax.torch.dynamo.interpreter import join_linear
+from tojax.torch.dynamo.layout import Sizes, Symbols
 from tojax.torch.dynamo.program import Program, Settings, Value
 from tojax.torch.engine.callback import check_on_missing
 
-DEFAULTS: dict[str, Any] = {"precision": "torch", "on_missing": "error", "max_programs": 64}
+DEFAULTS: dict[str, Any] = {
+    "precision": "torch",
+    "on_missing": "error",
+    "max_programs": 64,
+    "buckets": True,
+}
 
 
 def compile_backend(
@@ -24,7 +33,7 @@ def compile_backend(
     example_inputs: Sequence[Value],
     *,
     mode: str | None = None,
-    options: Mapping[str, str | int] | None = None,
+    options: Mapping[str, str | int | bool] | None = None,
 ) -> Callable[..., Sequence[Value]]:
     """Compiles a graph of Dynamo with XLA; torch calls this for ``torch.compile(backend="tojax")``.
 
@@ -35,18 +44,19 @@ def compile_backend(
     torch's generator, so that ``torch.manual_seed`` repeats them; the numbers are JAX's. An index
     out of range is clipped, as in JAX, where torch raises.
 
-    Where sizes are dynamic, Dynamo hands over one graph for all of them, and XLA compiles it once
-    for each combination of sizes that comes: nothing is padded, since a sum or a softmax over
-    padding would be another number. Give few lengths (buckets) where there may be many.
-    ``torch._dynamo.utils.counters["tojax"]`` counts "graphs" and "programs"; a second program of a
-    graph is a recompilation.
+    Where sizes are dynamic, Dynamo hands over one graph for all of them. They are rounded up to
+    buckets, four in each octave, and a program serves all sizes of a bucket: inputs are padded, and
+    operators that look at more than one element leave out what is padded, so that values are those
+    of the sizes themselves. A graph that has an operator without a rule for this gets a program for
+    each size. ``torch._dynamo.utils.counters["tojax"]`` counts "graphs", "programs", of which each
+    beyond the first of a graph is a recompilation, and such operators: "no buckets: aten.name".
 
     Args:
       graph: what Dynamo captured.
       example_inputs: its inputs, as far as they are known.
       mode: None or "default", there is no other one.
       options: ``precision`` and ``on_missing`` as ``tojax.from_torch`` has them; ``max_programs``,
-        how many programs of one graph are kept for other sizes, 64.
+        how many programs of one graph are kept for other sizes, 64; ``buckets``, True.
 
     Returns:
       A function of the graph's inputs.
@@ -78,9 +88,9 @@ def settings_of(
             why=f"its options are {', '.join(DEFAULTS)}, and there are no modes",
             do='leave it out, or pass options={"precision": "default"}',
         )
-    precision, on_missing, max_programs = (DEFAULTS | dict(options)).values()
+    precision, on_missing, max_programs, buckets = (DEFAULTS | dict(options)).values()
     check_on_missing(on_missing)
-    return Settings(precision_of(precision), on_missing == "callback", max_programs)
+    return Settings(precision_of(precision), on_missing == "callback", max_programs, bool(buckets))
 
 
 def compile_graph(
@@ -88,24 +98,77 @@ def compile_graph(
 ) -> Callable[[list[Value]], Sequence[Value]]:
     """Returns a function of a list of inputs for a graph of AOTAutograd, which empties the list."""
     join_linear(module.graph)
-    counters = private.dynamo_counters()["tojax"]
-    counters["graphs"] += 1
-    metas = (node.meta["val"] for node in module.graph.find_nodes(op="placeholder"))
-    is_dynamic = any(isinstance(n, torch.SymInt) for x in metas for n in _size(x))
-    programs: dict[tuple, Program] = {}
+    private.dynamo_counters()["tojax"]["graphs"] += 1
+    programs = Programs(module, settings)
+    return private.boxed()(lambda *args: programs(args))
 
-    def compiled(*args: Value) -> Sequence[Value]:
-        key = tuple(map(_size, args)) if is_dynamic else ()
-        program = programs.pop(key, None)
+
+class Programs:
+    """The programs of a graph: one, or where sizes are dynamic one for each bucket of them; one
+    for each size, where an operator cannot be served for a bucket.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, settings: Settings):
+        self.module, self.settings = module, settings
+        self.metas = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
+        self.symbols = Symbols(self.metas)
+        self.is_dynamic = any(isinstance(n, torch.SymInt) for x in self.metas for n in _size(x))
+        self.has_buckets = settings.buckets and self.is_dynamic
+        self.equal: dict[Any, Any] = {}  # symbols that an operator needs to be others
+        self.programs: dict[tuple, Program] = {}  # the last one is the one used last
+
+    def __call__(self, args: Sequence[Value]) -> Sequence[Value]:
+        """Returns the results of the graph."""
+        if not self.has_buckets:
+            return self._exact(args)
+        sizes, state = self.symbols.sizes(args), torch.get_rng_state()
+        if any(sizes[x] != sizes[y] for x, y in self.equal.items()):
+            return self._exact(args)
+        key = buckets_of(sizes)
+        make = lambda: BucketProgram(self.module, args, self.settings, key, dict(self.equal))
+        try:
+            return self._program(tuple(key.items()), make)(args)
+        except Unbucketed as reason:
+            self.programs.clear()
+            counters = private.dynamo_counters()["tojax"]
+            counters["programs"] -= 1
+            torch.set_rng_state(state)
+            pairs = equalities(reason, sizes) if isinstance(reason, Unequal) else {}
+            self.equal |= pairs
+            if not pairs:
+                self.has_buckets = False
+                counters[f"no buckets: {reason}"] += 1
+            return self(args)
+
+    def _exact(self, args: Sequence[Value]) -> Sequence[Value]:
+        """Runs a program that is made for these sizes."""
+        key = tuple(map(_size, args)) if self.is_dynamic else ()
+        return self._program(key, lambda: Program(self.module, args, self.settings))(args)
+
+    def _program(self, key: tuple, make: Callable[[], Program]) -> Program:
+        program = self.programs.pop(key, None)
         if program is None:
-            counters["programs"] += 1
-            program = Program(module, args, settings)
-        programs[key] = program  # the last one is the one used last
-        if len(programs) > settings.max_programs:
-            del programs[next(iter(programs))]
-        return program(args)
+            private.dynamo_counters()["tojax"]["programs"] += 1
+            program = make()
+        self.programs[key] = program
+        if len(self.programs) > self.settings.max_programs:
+            del self.programs[next(iter(self.programs))]
+        return program
 
-    return private.boxed()(compiled)
+
+def equalities(unequal: Unequal, sizes: Sizes) -> dict[Any, Any]:
+    """Returns symbols, and those that they are to be equal to, so that two sizes are one: they are
+    in the call that is made, and others are checked; none where it does not suffice.
+    """
+    first, second = (x.free_symbols for x in map(sympy.sympify, unequal.sizes))
+    pairs: dict[Any, Any] = {}
+    for x in sorted(first - second, key=str):
+        candidates = sorted(second - first - {*pairs.values()}, key=str)
+        alike = [y for y in candidates if sizes[x] == sizes[y]]
+        if alike:
+            pairs[x] = alike[0]
+    sides = [sympy.expand(sympy.sympify(x).subs(pairs)) for x in unequal.sizes]
+    return pairs if sides[0] == sides[1] else {}
 
 
 def _size(value: Value) -> tuple:

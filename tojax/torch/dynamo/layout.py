@@ -14,11 +14,11 @@ import jax
 import torch
 from jax import lax
 
-Size: TypeAlias = "int | torch.SymInt"
+Size: TypeAlias = "int | torch.SymInt | torch.SymFloat"
 Sizes: TypeAlias = "Mapping[Any, int]"  # by sympy's symbols
 
 
-def concrete(size: Size, sizes: Sizes) -> int | None:
+def concrete(size: Size, sizes: Sizes) -> Any:
     """Returns a size of a graph as a number, by those of its symbols; None if it depends on values.
 
     Example:
@@ -28,19 +28,34 @@ def concrete(size: Size, sizes: Sizes) -> int | None:
     if isinstance(size, int):
         return size
     number = size.node.expr.subs(sizes)
-    return int(number) if number.is_number else None
+    if not number.is_number:
+        return None
+    return float(number) if isinstance(size, torch.SymFloat) else int(number)
 
 
-def sizes_of(metas: Sequence[object], args: Sequence[object]) -> Sizes:
-    """Returns what the symbols in the sizes and strides of a graph's inputs stand for."""
-    pairs: list[tuple[Any, Any]] = []
-    for meta, value in zip(metas, args):
-        if isinstance(meta, torch.Tensor) and isinstance(value, torch.Tensor):
-            pairs += [*zip(meta.shape, value.shape), *zip(meta.stride(), value.stride())]
-        else:
-            pairs.append((meta, value))
-    symbolic = ((x.node.expr, value) for x, value in pairs if isinstance(x, torch.SymInt))
-    return {x: value for x, value in symbolic if x.is_symbol}
+class Symbols:
+    """Where the symbols of a graph's sizes stand among its inputs: sizes, strides and numbers."""
+
+    def __init__(self, metas: Sequence[object]):
+        self.places: dict[Any, tuple[int, str, int]] = {}
+        for i, meta in enumerate(metas):
+            if isinstance(meta, torch.Tensor):
+                for j, (size, stride) in enumerate(zip(meta.shape, meta.stride())):
+                    self._add(stride, (i, "stride", j))
+                    self._add(size, (i, "size", j))
+            else:
+                self._add(meta, (i, "", 0))
+
+    def _add(self, size: object, place: tuple[int, str, int]) -> None:
+        if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+            self.places[size.node.expr] = place
+
+    def sizes(self, args: Sequence[Any]) -> Sizes:
+        """Returns what the symbols stand for in a call."""
+        return {
+            symbol: getattr(args[i], name)(axis) if name else args[i]
+            for symbol, (i, name, axis) in self.places.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from tojax.torch.core.lifting import array_of, lift
 from tojax.torch.core.precision import Precision
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.dynamo.interpreter import Interpreter, is_random, place_of
-from tojax.torch.dynamo.layout import Layout, sizes_of
+from tojax.torch.dynamo.layout import Layout, Sizes, Symbols, concrete
 from tojax.torch.engine.session import tracing
+from tojax.torch.engine.trace import Trace
 from tojax.torch.jax_function import as_tensors
 
 Value: TypeAlias = "torch.Tensor | int | float | bool | None"  # an argument, or a result
@@ -30,6 +31,7 @@ class Settings(NamedTuple):
     precision: Precision
     callback: bool
     max_programs: int
+    buckets: bool
 
 
 class Program:
@@ -43,24 +45,41 @@ class Program:
         self.module, self.settings = module, settings
         self.is_random = is_random(module)
         self.inputs = module.graph.find_nodes(op="placeholder")
+        self.metas = [node.meta["val"] for node in self.inputs]
         self.arguments = [
             Layout(tuple(x.shape), tuple(x.stride())) if isinstance(x, torch.Tensor) else x
             for x in args
         ]
         (self.results,) = module.graph.output_node().args
-        sizes = sizes_of([node.meta["val"] for node in self.inputs], args)
+        self.symbols = Symbols(self.metas)
+        self.sizes = self.symbols.sizes(args)
         tensors = {x: x.meta["val"] for x in self.results if is_tensor(x) and not is_view(x)}
-        self.computed = {node: Layout.of(meta, sizes) for node, meta in tensors.items()}
+        self.computed = {node: Layout.of(meta, self.sizes) for node, meta in tensors.items()}
         self.numbers: dict[torch.fx.Node, Value] = {}  # of results, which follow from the sizes
         self.jitted = jax.jit(self._compute)
 
     def __call__(self, args: Sequence[Value]) -> list[Value]:
         """Returns the results of the graph."""
+        tensors = zip(self.computed.items(), self.run(args))
+        out = {node: layout.from_memory(x) if layout else x for (node, layout), x in tensors}
+        return self.collect(args, out, self.sizes)
+
+    def collect(
+        self, args: Sequence[Value], computed: Mapping[torch.fx.Node, torch.Tensor], sizes: Sizes
+    ) -> list[Value]:
+        """Returns the results of the graph: what is computed, numbers, and views of inputs."""
+        values = {**dict(zip(self.inputs, args)), **self.numbers, **computed}
+        return [_result(x, values, sizes) for x in self.results]
+
+    def run(
+        self, args: Sequence[Value], counts: Sequence[np.ndarray] = ()
+    ) -> Sequence[torch.Tensor]:
+        """Returns what is computed, with the dimensions in the order of memory."""
         pairs = [(x, y) for x, y in zip(args, self.arguments) if isinstance(y, Layout)]
         arrays = [to_numpy(layout.view(x)) for x, layout in pairs]
         seed = torch.empty((), dtype=torch.int64).random_().numpy() if self.is_random else None
         with jax.enable_x64(True), jax.default_device(_cpu()):
-            out, holds = self.jitted(arrays, seed)
+            out, holds = self.jitted(arrays, seed, counts)
             memory = as_tensors(out, [x for x, _ in pairs])
         if holds is not None and not holds:
             raise ForwardFailed(
@@ -68,13 +87,10 @@ class Program:
                 why="torch's own kernels, or torch._check, raise an error for them",
                 do="call the model without torch.compile: torch says what is wrong",
             )
-        values: dict[torch.fx.Node, Value] = {**dict(zip(self.inputs, args)), **self.numbers}
-        for (node, layout), tensor in zip(self.computed.items(), memory):
-            values[node] = layout.from_memory(tensor) if layout else tensor
-        return [_result(x, values) for x in self.results]
+        return memory
 
     def _compute(
-        self, arrays: list[jax.Array], seed: jax.Array | None
+        self, arrays: list[jax.Array], seed: jax.Array | None, counts: Sequence[jax.Array]
     ) -> tuple[list[jax.Array], jax.Array | None]:
         """Returns (the results, in the order of memory, whether all checks of values hold, None
         without any.)
@@ -84,12 +100,20 @@ class Program:
         callback, precision = self.settings.callback, self.settings.precision
         traced = tracing(key, names, callback, precision=precision)
         with torch.autocast("cpu", enabled=False), traced as trace:
-            out = Interpreter(self.module, trace).run(*self._inputs(arrays))
+            out = self.interpreter(trace, counts).run(*self._inputs(arrays))
             values = dict(zip(self.results, out))
-            computed = [_stored(x, values[x], layout) for x, layout in self.computed.items()]
+            computed = [self.stored(x, values[x]) for x in self.computed]
             holds = jnp.stack(trace.conditions).all() if trace.conditions else None
-        self.numbers = {x: y for x, y in values.items() if not isinstance(y, torch.Tensor)}
+        self.numbers = {x: y for x, y in values.items() if not is_tensor(x)}
         return computed, holds
+
+    def interpreter(self, trace: Trace, counts: Sequence[jax.Array]) -> Interpreter:
+        """Returns what runs the graph."""
+        return Interpreter(self.module, trace)
+
+    def stored(self, node: torch.fx.Node, tensor: torch.Tensor) -> jax.Array:
+        """Returns a result of the program, in the order of memory."""
+        return _stored(node, tensor, self.computed[node])
 
     def _inputs(self, arrays: list[jax.Array]) -> Iterator[Value]:
         """Yields the arguments as tensors of the trace, and numbers."""
@@ -109,19 +133,30 @@ def is_tensor(result: object) -> bool:
 
 
 def is_view(node: torch.fx.Node) -> bool:
-    """Returns whether a tensor is an input of the graph, or a view of one by plain numbers."""
+    """Returns whether a tensor is an input of the graph, or a view of one by sizes."""
     if node.op == "placeholder":
         return True
     if not getattr(node.target, "is_view", False) or node.kwargs:
         return False
-    return len(node.all_input_nodes) == 1 and is_view(node.args[0])
+    base, *sizes = node.all_input_nodes
+    return node.args[0] is base and is_view(base) and all(map(is_size, sizes))
 
 
-def _result(x: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
-    """Returns a result of a graph."""
+def is_size(node: torch.fx.Node) -> bool:
+    """Returns whether the value of a node follows from sizes."""
+    return isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat))
+
+
+def _result(x: Any, values: Mapping[torch.fx.Node, Value], sizes: Sizes) -> Any:
+    """Returns a result of a graph, or an argument of a view."""
+    if isinstance(x, (list, tuple)):
+        return [_result(y, values, sizes) for y in x]
     if not isinstance(x, torch.fx.Node):
         return x
-    return values[x] if x in values else x.target(_result(x.args[0], values), *x.args[1:])
+    if is_size(x):
+        size = concrete(x.meta["val"], sizes)
+        return values[x] if size is None else size
+    return values[x] if x in values else x.target(*_result(x.args, values, sizes))
 
 
 def _stored(node: torch.fx.Node, tensor: torch.Tensor, layout: Layout | None) -> jax.Array:

@@ -200,6 +200,7 @@ table.update(
         aten._reshape_alias_copy: lambda self, size, stride: reshape(self, size),
         aten._reshape_copy: reshape,
         aten._to_copy: cast,
+        "prims.convert_element_type": cast,
         aten._unsafe_view: reshape,
     }
 )
