@@ -1,12 +1,26 @@
 """Tensors that are on disk: whatever torch does to them comes out as if they were in memory."""
 
+import mmap
+import platform
+import re
+import sys
+
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Node, Reader, from_file, read_all
+from tojax.hf.loading.deferred import (
+    LIBC,
+    PIECE,
+    Node,
+    Reader,
+    _populate,
+    from_file,
+    read_all,
+)
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -140,13 +154,46 @@ def test_writes_to_parts_are_refused(fresh):
         torch.chunk(fresh[0]["a"], 3)[0].zero_()
 
 
-def test_a_file_that_shrinks(tmp_path):
-    save_file({"a": torch.ones(100)}, tmp_path / "model.safetensors")
+@pytest.mark.parametrize("libc", [LIBC, None], ids=["populated", "other systems"])
+def test_a_tensor_of_several_pieces(libc, tmp_path, monkeypatch):
+    monkeypatch.setattr("tojax.hf.loading.deferred.LIBC", libc)
+    whole = {"flag": torch.tensor([True]), "a": torch.arange(5 * PIECE // 2 - 3).byte()}
+    save_file(whole, tmp_path / "model.safetensors")
+    reader = Reader()
+    tensors = {
+        k: from_file(v, reader) for k, v in stored_in(tmp_path / "model.safetensors").items()
+    }
+    assert torch.equal(tensors["a"].read(), whole["a"])
+    assert torch.equal(tensors["a"].read((slice(7, 2 * PIECE),)), whole["a"][7 : 2 * PIECE])
+    reader.close()
+
+
+KERNEL = [int(x) for x in re.findall(r"\d+", platform.release())[:2]]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or KERNEL < [5, 14], reason="the kernel cannot be asked for pages"
+)
+def test_pages_are_there_before_they_are_filled():
+    import resource
+
+    faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    memory = np.frombuffer(mmap.mmap(-1, 4 * PIECE), np.uint8)[100:]
+    _populate(memory[:PIECE])
+    before = faults()
+    memory[:PIECE].fill(1)
+    assert faults() - before < PIECE // mmap.PAGESIZE // 4
+    assert not memory[PIECE:].any()
+
+
+@pytest.mark.parametrize("size", [100, 3 * PIECE])
+def test_a_file_that_shrinks(size, tmp_path):
+    save_file({"a": torch.ones(size // 4)}, tmp_path / "model.safetensors")
     stored = stored_in(tmp_path / "model.safetensors")["a"]
     reader = Reader()
     tensor = from_file(stored, reader)
     with open(tmp_path / "model.safetensors", "r+b") as file:
-        file.truncate(stored.offset + 40)
+        file.truncate(stored.offset + size // 2)
     with pytest.raises(BadCheckpoint, match="ends in the middle of a tensor"):
         tensor.read()
     reader.close()

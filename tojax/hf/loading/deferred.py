@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import sys
 import threading
@@ -55,6 +56,9 @@ DTYPES = {
     "F8_E5M2": torch.float8_e5m2,
 }
 Index = tuple[slice, ...] | None
+PIECE = 1 << 20  # bytes: a piece that the kernel has cleared is in the cache when it is filled
+MADV_POPULATE_WRITE = 23  # Linux 5.14; the module mmap has no name for it
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Deferred(torch.Tensor):
@@ -180,8 +184,19 @@ class Node:
 
 def _trim() -> None:
     """Returns freed memory to the system: glibc would keep all operands of a few megabytes."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
+
+
+def _populate(memory: np.ndarray) -> None:
+    """Asks the kernel for all pages of new memory at once: one fault for each takes longer.
+
+    Reading brings those that an older kernel does not.
+    """
+    if LIBC is not None:
+        start = memory.ctypes.data & -mmap.PAGESIZE
+        size = memory.ctypes.data + memory.nbytes - start
+        LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
 
 
 def read_all(tree: PyTree) -> Any:
@@ -221,7 +236,7 @@ class Reader:
         self.count(size)
         return buffer.view(dtype).view(shape)
 
-    def _fill(self, path: Path, buffer, offset: int) -> None:
+    def _fill(self, path: Path, buffer: np.ndarray, offset: int) -> None:
         """Fills the buffer by reading: mapped pages would count as memory of this process."""
         with self.lock:
             if path not in self.files:
@@ -229,7 +244,10 @@ class Reader:
             file = self.files[path]
         done = 0
         while done < len(buffer):
-            count = os.preadv(file.fileno(), [buffer[done:]], offset + done)
+            piece = buffer[done : done + PIECE]
+            if len(piece) == PIECE:
+                _populate(piece)
+            count = os.preadv(file.fileno(), [piece], offset + done)
             if not count:
                 raise BadCheckpoint(
                     f"{path.name} ends in the middle of a tensor",
