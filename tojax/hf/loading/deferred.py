@@ -186,7 +186,7 @@ class Node:
 
 def _trim() -> None:
     """Returns freed memory to the system: glibc would keep all operands of a few megabytes."""
-    if hasattr(LIBC, "malloc_trim"):
+    if LIBC is not None and hasattr(LIBC, "malloc_trim"):
         LIBC.malloc_trim(0)
 
 
@@ -260,7 +260,7 @@ class Reader:
             if (path := stored.file) not in self.files:
                 self.files[path] = open(path, "rb", buffering=0)  # noqa: SIM115 (close)
             file = self.files[path]
-        buffer, done = _bytes(values), 0
+        buffer, done = _bytes(values).data, 0
         while done < len(buffer):
             piece = buffer[done : done + PIECE]
             if len(buffer) > PIECE:
