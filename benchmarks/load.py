@@ -3,17 +3,20 @@
 python benchmarks/load.py                                       # makes a checkpoint of 2.6 GB once
 python benchmarks/load.py --torchax path/to/venv/bin/python     # an environment with torchax
 python benchmarks/load.py --checkpoint FOLDER --rounds 5
+python benchmarks/load.py --dtype bfloat16                      # another checkpoint, of 1.3 GB
 
 Every measurement is a process of its own, the loaders take turns, and the files are read once
-before each, so that all find them in the page cache. Time counts from after the imports until every
-array is there. Memory is the peak of the resident set (VmHWM: anonymous memory and mapped file
-pages alike) above what it was after the imports, divided by the bytes of the weights.
+before each, so that all find them in the page cache. Time counts from after the imports, the
+model's class among them, until every array is there. Memory is the peak of the resident set (VmHWM:
+anonymous memory and mapped file pages alike) above what it was after the imports, divided by the
+bytes of the weights; mapped is the part of it that is pages of files, in the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import statistics
 import subprocess
@@ -63,14 +66,46 @@ def transformers_(folder):
 def transformers_read_(folder):
     load = transformers_(folder)
 
-    def read():  # and every weight used once, as a first forward pass does
+    def read():
         weights = load()
-        return weights, [w.view(-1)[::1024].sum() for w in weights.values()]
+        sum(float(w.view(-1)[:: 4096 // w.itemsize].sum()) for w in weights.values())
+        return weights
 
-    return lambda: read()[0]
+    return read
 
 
-LOADERS = {f.__name__.strip("_"): f for f in (tojax_, torchax_, transformers_, transformers_read_)}
+def readinto_(folder):  # the bytes alone, one file after the other, into new memory
+    def read():
+        weights = {}
+        for file in sorted(Path(folder).glob("*.safetensors")):
+            memory = mmap.mmap(-1, file.stat().st_size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            with open(file, "rb", buffering=0) as opened:
+                count = opened.readinto(memory)
+            assert count == len(memory), "the kernel reads 2 GiB at once at most"
+            weights |= tensors(memory)
+        return weights
+
+    return read
+
+
+def tensors(memory) -> dict:
+    """The tensors of a safetensors file in memory."""
+    import torch
+
+    start = 8 + int.from_bytes(memory[:8], "little")
+    header = json.loads(memory[8:start])
+    header.pop("__metadata__", None)
+    data = torch.frombuffer(memory, dtype=torch.uint8)[start:]
+    dtypes = {"F32": torch.float32, "BF16": torch.bfloat16}
+    return {
+        name: data[slice(*x["data_offsets"])].view(dtypes[x["dtype"]]) for name, x in header.items()
+    }
+
+
+LOADERS = {
+    f.__name__.strip("_"): f
+    for f in (tojax_, torchax_, transformers_, transformers_read_, readinto_)
+}
 
 
 def memory(field: str) -> int:
@@ -81,21 +116,26 @@ def memory(field: str) -> int:
 
 def work(name: str, folder: str) -> dict:
     """One measurement, in this process."""
+    import torch
+    import transformers
+
+    config = json.loads(Path(folder, "config.json").read_text())
+    getattr(transformers, config["architectures"][0])  # imports the model, and much else
     load = LOADERS[name](folder)
-    base = memory("VmRSS")
+    base, base_mapped = memory("VmRSS"), memory("RssFile")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
     wall, cpu = time.perf_counter(), time.process_time()
     weights = load()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = memory("VmHWM") - base
-    weights = {k: w for k, w in weights.items() if "inv_freq" not in k}
-    size = sum(w.size * w.dtype.itemsize if name != "transformers" and not name.endswith("read")
-               else w.nbytes for w in weights.values())  # fmt: skip
-    check = sum(float(w.reshape(-1)[::4099].sum()) for w in weights.values())
-    return {"seconds": wall, "cpu_s": cpu, "memory": peak / size, "check": check}
+    peak, mapped = memory("VmHWM") - base, memory("RssFile") - base_mapped
+    weights = [torch.from_dlpack(w) for k, w in weights.items() if "inv_freq" not in k]
+    size = sum(w.nbytes for w in weights)
+    check = sum(float(w.reshape(-1)[::4099].float().sum()) for w in weights)
+    return {"seconds": wall, "cpu_s": cpu, "memory": peak / size, "mapped": mapped / size,
+            "check": check}  # fmt: skip
 
 
-def make(folder: Path, layers: int) -> Path:
+def make(folder: Path, layers: int, dtype: str) -> None:
     """A Llama with random weights, in several files."""
     if not (folder / "config.json").exists():
         import torch
@@ -107,8 +147,7 @@ def make(folder: Path, layers: int) -> Path:
         module = module.to_empty(device="cpu")
         for parameter in module.parameters():
             parameter.data.uniform_(-0.02, 0.02)
-        module.save_pretrained(folder, max_shard_size=SHARD)
-    return folder
+        module.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=SHARD)
 
 
 def warm(folder: Path) -> None:
@@ -137,19 +176,20 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, help="a folder; by default one is made")
     parser.add_argument("--torchax", help="Python interpreter with torchax installed")
     parser.add_argument("--layers", type=int, default=10, help="of the checkpoint that is made")
+    parser.add_argument("--dtype", default="float32", help="of the checkpoint that is made")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write all measurements as JSON")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    folder = options.checkpoint or Path(tempfile.gettempdir()) / "tojax-benchmark-load"
+    folder = options.checkpoint or Path(tempfile.gettempdir()) / f"tojax-load-{options.dtype}"
     if options.worker == "make":
-        make(folder, options.layers)
+        make(folder, options.layers, options.dtype)
         return
     if options.worker:
         print("RESULT " + json.dumps(work(options.worker, str(folder))))
         return
-    again = [sys.executable, __file__, "--checkpoint", str(folder), "--layers", str(options.layers)]
-    subprocess.run([*again, "--worker", "make"], check=True)
+    made = ["--layers", str(options.layers), "--dtype", options.dtype, "--worker", "make"]
+    subprocess.run([sys.executable, __file__, "--checkpoint", str(folder), *made], check=True)
     names = [n for n in LOADERS if n != "torchax" or options.torchax]
     runs: dict[str, list[dict]] = {n: [] for n in names}
     for _ in range(options.rounds):
@@ -165,14 +205,14 @@ def main() -> None:
 def show(runs: dict[str, list[dict]]) -> None:
     """Medians, and how many times more the others need than tojax."""
     print(f"{'loader':<18}{'seconds':>9}{'/ tojax':>9}{'cpu s':>9}{'/ tojax':>9}"
-          f"{'peak / weights':>16}{'/ tojax':>9}{'check':>12}")  # fmt: skip
-    fields = ("seconds", "cpu_s", "memory")
+          f"{'peak / weights':>16}{'mapped':>9}{'check':>12}")  # fmt: skip
+    fields = ("seconds", "cpu_s", "memory", "mapped")
     median = {n: {f: statistics.median(x[f] for x in r) for f in fields} for n, r in runs.items()}
     for name, values in median.items():
-        ratio = {f: values[f] / median["tojax"][f] for f in fields}
+        ratio = {f: values[f] / median["tojax"][f] for f in ("seconds", "cpu_s")}
         print(f"{name:<18}{values['seconds']:>9.2f}{ratio['seconds']:>9.2f}"
               f"{values['cpu_s']:>9.2f}{ratio['cpu_s']:>9.2f}{values['memory']:>16.3f}"
-              f"{ratio['memory']:>9.2f}{runs[name][0]['check']:>12.4f}")  # fmt: skip
+              f"{values['mapped']:>9.3f}{runs[name][0]['check']:>12.4f}")  # fmt: skip
     checks = [r[0]["check"] for r in runs.values()]
     if any(abs(c - checks[0]) > 1e-3 * max(1, abs(checks[0])) for c in checks):
         sys.exit("the checksums differ: no number above means anything")

@@ -1,12 +1,26 @@
 """Tensors that are on disk: whatever torch does to them comes out as if they were in memory."""
 
+import mmap
+import platform
+import re
+import sys
+
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Node, Reader, from_file, read_all
+from tojax.hf.loading.deferred import (
+    LIBC,
+    PIECE,
+    Node,
+    Reader,
+    _populate,
+    from_file,
+    read_all,
+)
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -130,8 +144,11 @@ def test_writes_to_the_file_s_own(tmp_path):
     save_file({"a": torch.ones(3, 2)}, tmp_path / "model.safetensors")
     reader = Reader()
     tensor = from_file(stored_in(tmp_path / "model.safetensors")["a"], reader)
+    view, cast_before = tensor.detach(), tensor.half()
     tensor[1].zero_()
     assert tensor.read((slice(1, 3),)).tolist() == [[0, 0], [1, 1]]
+    assert view.half().read().tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert cast_before.read().tolist() == [[1, 1]] * 3
     reader.close()
 
 
@@ -140,13 +157,54 @@ def test_writes_to_parts_are_refused(fresh):
         torch.chunk(fresh[0]["a"], 3)[0].zero_()
 
 
-def test_a_file_that_shrinks(tmp_path):
-    save_file({"a": torch.ones(100)}, tmp_path / "model.safetensors")
+@pytest.mark.parametrize("libc", [LIBC, None], ids=["populated", "other systems"])
+def test_a_tensor_of_several_pieces(libc, tmp_path, monkeypatch):
+    monkeypatch.setattr("tojax.hf.loading.deferred.LIBC", libc)
+    whole = {"flag": torch.tensor([True]), "a": torch.arange(5 * PIECE // 2 - 3).byte()}
+    whole["b"] = torch.arange(5 * PIECE // 8 - 3.0)
+    save_file(whole, tmp_path / "model.safetensors")
+    reader = Reader()
+    tensors = {
+        k: from_file(v, reader) for k, v in stored_in(tmp_path / "model.safetensors").items()
+    }
+    assert torch.equal(tensors["a"].read(), whole["a"])
+    assert torch.equal(tensors["a"].read((slice(7, 2 * PIECE),)), whole["a"][7 : 2 * PIECE])
+    fill, sizes = Reader._fill, []
+    record = lambda *args: (sizes.append(args[-1].nbytes), fill(*args))
+    monkeypatch.setattr(Reader, "_fill", record)
+    cast = torch.nn.Parameter(tensors["b"][...].bfloat16()).detach()
+    assert torch.equal(cast.read(), whole["b"].bfloat16())
+    assert torch.equal(cast.read((slice(7, PIECE // 2),)), whole["b"].bfloat16()[7 : PIECE // 2])
+    assert max(sizes) == PIECE  # there is no memory for all that is in the file
+    reader.close()
+
+
+KERNEL = [int(x) for x in re.findall(r"\d+", platform.release())[:2]]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or KERNEL < [5, 14], reason="the kernel cannot be asked for pages"
+)
+def test_pages_are_there_before_they_are_filled():
+    import resource
+
+    faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    memory = np.frombuffer(mmap.mmap(-1, 4 * PIECE), np.uint8)[100:]
+    _populate(memory.ctypes.data, PIECE)
+    before = faults()
+    memory[:PIECE].fill(1)
+    assert faults() - before < PIECE // mmap.PAGESIZE // 4
+    assert not memory[PIECE:].any()
+
+
+@pytest.mark.parametrize("size", [100, 3 * PIECE])
+def test_a_file_that_shrinks(size, tmp_path):
+    save_file({"a": torch.ones(size // 4)}, tmp_path / "model.safetensors")
     stored = stored_in(tmp_path / "model.safetensors")["a"]
     reader = Reader()
     tensor = from_file(stored, reader)
     with open(tmp_path / "model.safetensors", "r+b") as file:
-        file.truncate(stored.offset + 40)
+        file.truncate(stored.offset + size // 2)
     with pytest.raises(BadCheckpoint, match="ends in the middle of a tensor"):
         tensor.read()
     reader.close()
@@ -176,7 +234,8 @@ def test_a_part_is_read_alone(index, pair):
     sizes, deferred = [], pair[0]["a"]
     stored = deferred.read.args[0]
     reader = Reader(sizes.append)
-    got = reader.read(stored, index)
+    got, cast = reader.read(stored, index), reader.read(stored, index, torch.float16)
     reader.close()
     assert torch.equal(got, pair[1]["a"][index])
-    assert sizes == [got.numel() * 4]
+    assert torch.equal(cast, got.half())
+    assert sizes == [got.numel() * 4] * 2

@@ -1,7 +1,9 @@
 """Checkpoints as Models: what transformers' own loader gives, array by array, and where it lies."""
 
 import json
+import os
 import textwrap
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +18,7 @@ from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.hf.loading import load
+from tojax.hf.loading.checkpoint import stored_in
 from tojax.hf.loading.deferred import Reader
 
 pytestmark = pytest.mark.sample(every=2)
@@ -56,6 +59,54 @@ def test_arrays_are_those_of_transformers(name, dtype, tmp_path):
     assert_same(model.state, want.state)
     assert type(model.source.module) is type(module)
     assert {p.device.type for p in model.source.module.parameters()} == {"meta"}
+
+
+@pytest.fixture
+def aligned(tmp_path):
+    """A checkpoint whose bytes lie so that JAX could use the file's pages, and a copy of them."""
+    sizes = dict(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, vocab_size=8192)
+    config = transformers.LlamaConfig(**sizes, intermediate_size=64)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    for length in range(0, 64, 8):
+        save_file(weights, file, {"format": "pt", "padding": "x" * length})
+        if all(not x.offset % 64 for x in stored_in(file).values()):
+            return tmp_path, {k: v.clone().numpy() for k, v in weights.items()}
+    raise AssertionError("no length of the header aligns the tensors")
+
+
+def overwrite(file):
+    with file.open("r+b") as opened:
+        opened.write(bytes(file.stat().st_size))
+
+
+CHANGES = {
+    "deleted": Path.unlink,
+    "replaced": lambda file: file.with_name("config.json").replace(file),
+    "cut off": lambda file: os.truncate(file, 8),
+    "overwritten": overwrite,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_arrays_do_not_follow_their_file(change, aligned):
+    folder, weights = aligned
+    model = tojax.from_pretrained(folder)
+    CHANGES[change](folder / "model.safetensors")
+    assert_same(model.params, {k: weights[k] for k in model.params})
+
+
+def test_donated_arrays_leave_their_file(aligned):
+    folder, weights = aligned
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    params = tojax.from_pretrained(folder).params
+    double = jax.jit(lambda params: {k: 2 * x for k, x in params.items()}, donate_argnums=0)
+    doubled = double(params)
+    assert all(x.is_deleted() for x in params.values())
+    assert_same(doubled, {k: 2 * weights[k] for k in sorted(params)})
+    assert file.read_bytes() == content
 
 
 def test_experts_are_merged_from_their_own_files(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
 import sys
 import threading
@@ -55,6 +56,9 @@ DTYPES = {
     "F8_E5M2": torch.float8_e5m2,
 }
 Index = tuple[slice, ...] | None
+PIECE = 1 << 20  # bytes: a piece that the kernel has cleared is in the cache when it is filled
+MADV_POPULATE_WRITE = 23  # Linux 5.14; the module mmap has no name for it
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Deferred(torch.Tensor):
@@ -63,6 +67,7 @@ class Deferred(torch.Tensor):
     Attributes:
       read: returns all values, or those at an index of slices.
       sliced: whether reading a slice is cheaper than reading everything.
+      read_as: as ``read``, and takes the dtype to read as; None where no file has the values.
       base: the tensor that this one is a view of.
       readers: tensors that are computed from this one.
       grid: returns the matrix as small numbers, see ``loading/quantized/grid.py``.
@@ -70,6 +75,7 @@ class Deferred(torch.Tensor):
 
     read: Callable[..., torch.Tensor]
     sliced: bool
+    read_as: Callable[..., torch.Tensor] | None = None
     base: Deferred | None = None
     readers: list[weakref.ref[Deferred]]
     grid: Callable[[], Any] | None = None
@@ -88,7 +94,7 @@ class Deferred(torch.Tensor):
     def settle(self) -> torch.Tensor:
         """Reads the tensor for good: from now on its values are in this memory."""
         memory = self.read()
-        self.read, self.grid = partial(_at, memory), None
+        self.read, self.read_as, self.grid = partial(_at, memory), None, None
         return memory
 
     __torch_function__ = private.no_torch_function
@@ -106,7 +112,7 @@ class Deferred(torch.Tensor):
         leaves, structure = tree_flatten(shapes)
         if op in ELEMENTWISE:
             sliced = args[0].sliced
-            reads = [lambda index=None: op(args[0].read(index), *args[1:], **kwargs)]
+            reads = [partial(_read_elementwise, op, args, kwargs)]
         else:
             sliced = False
             node = Node(partial(_compute, op, args, kwargs), len(leaves))
@@ -180,8 +186,19 @@ class Node:
 
 def _trim() -> None:
     """Returns freed memory to the system: glibc would keep all operands of a few megabytes."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    if LIBC is not None and hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
+
+
+def _populate(address: int, size: int) -> None:
+    """Asks the kernel for all pages of new memory at once: one fault for each takes longer.
+
+    Reading brings those that an older kernel does not.
+    """
+    if LIBC is not None:
+        start = address & -mmap.PAGESIZE
+        size += address - start
+        LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
 
 
 def read_all(tree: PyTree) -> Any:
@@ -192,7 +209,9 @@ def read_all(tree: PyTree) -> Any:
 def from_file(stored: Stored, reader: Reader) -> Deferred:
     """Returns the deferred tensor of a safetensors file."""
     like = torch.empty(stored.shape, dtype=DTYPES[stored.dtype], device="meta")
-    return Deferred(like, partial(reader.read, stored), sliced=True)
+    tensor = Deferred(like, partial(reader.read, stored), sliced=True)
+    tensor.read_as = tensor.read
+    return tensor
 
 
 class Reader:
@@ -203,33 +222,50 @@ class Reader:
         self.files: dict[Path, Any] = {}
         self.lock = threading.Lock()
 
-    def read(self, stored: Stored, index: Index = None) -> torch.Tensor:
-        """Returns the tensor, or its values at ``index``, in memory of its own."""
-        dtype = DTYPES[stored.dtype]
+    def read(
+        self, stored: Stored, index: Index = None, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """Returns the tensor, or its values at ``index``, in memory of its own, as ``dtype``."""
+        stored_dtype = DTYPES[stored.dtype]
         ranges = [range(n)[s] for n, s in zip(stored.shape, index or ())]
         shape = (*map(len, ranges), *stored.shape[len(ranges) :])
-        size = math.prod(shape) * dtype.itemsize
-        buffer = torch.empty(size, dtype=torch.uint8)  # 64-byte aligned, as XLA wants it
         first = ranges[0] if ranges else range(0)
-        if shape[1:] == stored.shape[1:] and first.step == 1:  # rows, which lie in one piece
+        is_rows = shape[1:] == stored.shape[1:] and first.step == 1  # they lie in one piece
+        is_cast = is_rows and dtype not in (None, stored_dtype)
+        values = torch.empty(shape, dtype=dtype if is_cast else stored_dtype)
+        if is_rows:  # torch's memory is aligned to 64 bytes, as XLA wants it
             start = first.start * stored.size // stored.shape[0] if first else 0
-            self._fill(stored.file, buffer.numpy(), stored.offset + start)
+            fill = self._fill_cast if is_cast else self._fill
+            fill(stored, stored.offset + start, values.view(-1))
         else:
-            every = (*stored.shape, dtype.itemsize)
+            every = (*stored.shape, stored_dtype.itemsize)
             mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, every)[index]
-            np.copyto(buffer.numpy().reshape(mapped.shape), mapped)  # touches only these pages
-        self.count(size)
-        return buffer.view(dtype).view(shape)
+            np.copyto(_bytes(values).reshape(mapped.shape), mapped)  # touches only these pages
+        self.count(math.prod(shape) * stored_dtype.itemsize)
+        return values if dtype is None else values.to(dtype)
 
-    def _fill(self, path: Path, buffer, offset: int) -> None:
-        """Fills the buffer by reading: mapped pages would count as memory of this process."""
+    def _fill_cast(self, stored: Stored, offset: int, values: torch.Tensor) -> None:
+        """Fills a tensor of another dtype than the file's, without memory for all of the file's."""
+        scratch = torch.empty(PIECE, dtype=torch.uint8).view(DTYPES[stored.dtype])
+        for piece in values.split(len(scratch)):
+            source = scratch[: len(piece)]
+            self._fill(stored, offset, source)
+            _populate(piece.data_ptr(), piece.nbytes)
+            piece.copy_(source)
+            offset += source.nbytes
+
+    def _fill(self, stored: Stored, offset: int, values: torch.Tensor) -> None:
+        """Fills a tensor by reading: mapped pages would count as memory of this process."""
         with self.lock:
-            if path not in self.files:
+            if (path := stored.file) not in self.files:
                 self.files[path] = open(path, "rb", buffering=0)  # noqa: SIM115 (close)
             file = self.files[path]
-        done = 0
+        buffer, done = _bytes(values).data, 0
         while done < len(buffer):
-            count = os.preadv(file.fileno(), [buffer[done:]], offset + done)
+            piece = buffer[done : done + PIECE]
+            if len(buffer) > PIECE:
+                _populate(values.data_ptr() + done, len(piece))
+            count = os.preadv(file.fileno(), [piece], offset + done)
             if not count:
                 raise BadCheckpoint(
                     f"{path.name} ends in the middle of a tensor",
@@ -249,8 +285,20 @@ def _meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.view(-1).view(torch.uint8).numpy()
+
+
 def _at(tensor: torch.Tensor, index: Index = None) -> torch.Tensor:
     return tensor if index is None else tensor[index]
+
+
+def _read_elementwise(op, args, kwargs, index: Index = None) -> torch.Tensor:
+    """Returns an elementwise operator's result; casts of what is on disk are read in pieces."""
+    read_as = args[0].root.read_as if args[0].sliced else None
+    if read_as is not None and op is aten._to_copy.default and kwargs.keys() == {"dtype"}:
+        return read_as(index, kwargs["dtype"])
+    return op(args[0].read(index), *args[1:], **kwargs)
 
 
 def _compute(op, args, kwargs) -> list[torch.Tensor]:
