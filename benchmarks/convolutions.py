@@ -1,5 +1,5 @@
-"""Convolutions that tojax computes otherwise on CPUs, depthwise ones and those of single places,
-beside XLA's own: values and gradients.
+"""Convolutions that tojax computes otherwise on CPUs, depthwise ones and those of places or
+patches, beside XLA's own: values and gradients.
 
 python benchmarks/convolutions.py
 """
@@ -28,6 +28,8 @@ CASES = {
     "ResNet-50, early": ((1, 64, 56, 56), (1, 1), 1, 256),
     "ResNet-50, late": ((1, 512, 7, 7), (1, 1), 1, 2048),
     "ResNet-50, eight rows": ((8, 512, 28, 28), (1, 1), 1, 128),
+    "ConvNeXt, between stages": ((1, 384, 14, 14), (2, 2), 2, 768),
+    "ViT": ((1, 3, 224, 224), (16, 16), 16, 768),
 }
 
 
@@ -44,9 +46,10 @@ def ratios(shape, window, stride, outputs, repeats=10) -> tuple[float, float, fl
     inputs, groups = (shape[1], 1) if outputs else (1, shape[1])
     w = rng.standard_normal((outputs or shape[1], inputs, *window)).astype(np.float32)
     strides = (stride,) * len(window)
+    padding = "VALID" if strides == window else "SAME"
     found: dict[str, list[float]] = {}
     for name, convolve in {"ours": conv_general_dilated, "xla": lax.conv_general_dilated}.items():
-        run = lambda x, w, f=convolve: f(x, w, strides, "SAME", feature_group_count=groups)
+        run = lambda x, w, f=convolve: f(x, w, strides, padding, feature_group_count=groups)
         value = jax.jit(run)
         slope = jax.jit(jax.grad(lambda x, w, run=run: (run(x, w) ** 2).sum(), (0, 1)))
         first = seconds(value, x, w)

@@ -1,4 +1,6 @@
-"""Convolutions that XLA's CPU compiler is slow at: depthwise ones, and those of single places."""
+"""Convolutions that XLA's CPU compiler is slow at: depthwise ones, and those whose windows do not
+overlap, single places or patches.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def conv_general_dilated(
     preferred_element_type=None,
 ) -> jax.Array:  # fmt: skip
     """``lax.conv_general_dilated``; on CPUs a depthwise one is a sum of shifted inputs, and one
-    whose window is a single place a matrix product.
+    whose windows are single places, or patches side by side, a matrix product.
 
     Timings of both: benchmarks/convolutions.py.
 
@@ -54,8 +56,12 @@ def conv_general_dilated(
         and lhs.dtype == rhs.dtype == (preferred_element_type or lhs.dtype)
     )
     groups = feature_group_count, batch_group_count
-    if is_plain and groups == (1, 1) and _is_pointwise(lhs, window, padding):
-        return _pointwise(lhs, rhs, names, tuple(window_strides), precision)
+    strides, is_single = tuple(window_strides), all(size == 1 for size in window)
+    if is_plain and groups == (1, 1) and _is_product(lhs, padding, is_single):
+        if is_single:
+            return _pointwise(lhs, rhs, names, strides, precision)
+        if tuple(window) == strides and set(dilation) == {1} and {*map(type, lhs.shape)} == {int}:
+            return _pointwise(*_patches(lhs, rhs, names), precision)
     if not (depthwise and is_plain and math.prod(window) <= MOST):
         return convolve(lhs, rhs)
     if isinstance(padding, str):
@@ -65,24 +71,50 @@ def conv_general_dilated(
     shifted = functools.partial(
         _shifted,
         names=names,
-        strides=tuple(window_strides),
+        strides=strides,
         padding=tuple(map(tuple, padding)),
         apart=tuple(dilation),
     )
     return lax.platform_dependent(lhs, rhs, cpu=shifted, default=convolve)
 
 
-def _is_pointwise(
-    lhs: jax.Array, window: list[int], padding: str | Sequence[Sequence[int]]
-) -> bool:
-    """Returns whether a window is a single place, in a dtype of the library's products.
+def _is_product(lhs: jax.Array, padding: str | Sequence[Sequence[int]], is_single: bool) -> bool:
+    """Returns whether windows that do not overlap are a product that the library computes.
 
     The process's platform decides: elsewhere it is the same product, which others compile well.
     """
-    is_single = all(size == 1 for size in window)
-    unpadded = isinstance(padding, str) or not any(n for pair in padding for n in pair)
+    if isinstance(padding, str):
+        unpadded = padding == "VALID" or is_single
+    else:
+        unpadded = not any(any(pair) for pair in padding)
     floats = lhs.dtype in (jnp.float32, jnp.float64)
-    return is_single and unpadded and floats and jax.default_backend() == "cpu"
+    return unpadded and floats and jax.default_backend() == "cpu"
+
+
+def _patches(lhs, rhs, names):
+    """Returns a convolution of patches as one of single places: their places are channels.
+
+    Of (input, kernel, dimension numbers, strides).
+    """
+    (_, channel, *spatial), (out, _, *places) = names.lhs_spec, names.rhs_spec
+    window = dict(zip(spatial, (rhs.shape[i] for i in places)))
+    shape, order, offsets = [], [], []
+    for axis, size in enumerate(lhs.shape):
+        order.append(len(shape))
+        if axis in window:
+            offsets.append(len(shape) + 1)
+            shape += [size // window[axis], window[axis]]
+        else:
+            shape.append(size)
+    ends = [size // window.get(i, 1) * window.get(i, 1) for i, size in enumerate(lhs.shape)]
+    cut = lax.slice(lhs, [0] * lhs.ndim, ends).reshape(shape)
+    order[channel + 1 : channel + 1] = offsets
+    cut = cut.transpose(order)
+    sizes = [size // window.get(i, 1) for i, size in enumerate(lhs.shape)]
+    sizes[channel] *= math.prod(window.values())
+    kernel = rhs.transpose(names.rhs_spec).reshape(rhs.shape[out], -1, *[1] * len(places))
+    names = names._replace(rhs_spec=tuple(range(rhs.ndim)))
+    return cut.reshape(sizes), kernel, names, (1,) * len(places)
 
 
 def _pointwise(lhs, rhs, names, strides, precision) -> jax.Array:
@@ -135,4 +167,27 @@ def _shifted(lhs, rhs, names, strides, padding, apart) -> jax.Array:
             stop[axis] -= (window[i] - 1 - place[i]) * apart[i]
         shifted = lax.slice(lhs, start, stop, step).astype(wide)
         total += shifted * lax.index_in_dim(weights, n, keepdims=False)
-    return total.astype(kind)
+    return _unfused(total.astype(kind), spatial[0])
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _unfused(x, axis) -> jax.Array:
+    """Returns ``x``, computed once: XLA would fuse the sum into each of its users, and into each
+    element of a mean that one of them takes. A loop that copies two halves is never fused.
+    """
+    if not isinstance(x.shape[axis], int) or x.shape[axis] < 2:
+        return x
+    step = x.shape[axis] // 2
+    size = x.shape[axis] - step
+
+    def copy(i, out):
+        half = lax.dynamic_slice_in_dim(x, i * step, size, axis)
+        return lax.dynamic_update_slice_in_dim(out, half, i * step, axis)
+
+    return lax.fori_loop(0, 2, copy, jnp.zeros_like(x))
+
+
+@_unfused.defjvp
+def _unfused_jvp(axis, primals, tangents):
+    (x,), (tangent,) = primals, tangents
+    return _unfused(x, axis), tangent

@@ -162,4 +162,4 @@ def test_few_programs_serve_many_lengths():
         for size in range(2, 130):
             graph(torch.rand(size, 3))
     assert counters["tojax"]["graphs"] == 2  # the first one is for its size alone
-    assert counters["tojax"]["programs"] == 1 + 6 + 4 * 4 + 1
+    assert counters["tojax"]["programs"] == 1 + 13

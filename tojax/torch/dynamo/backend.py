@@ -45,7 +45,7 @@ def compile_backend(
     out of range is clipped, as in JAX, where torch raises.
 
     Where sizes are dynamic, Dynamo hands over one graph for all of them. They are rounded up to
-    buckets, four in each octave, and a program serves all sizes of a bucket: inputs are padded, and
+    buckets, two in each octave, and a program serves all sizes of a bucket: inputs are padded, and
     operators that look at more than one element leave out what is padded, so that values are those
     of the sizes themselves. A graph that has an operator without a rule for this gets a program for
     each size. ``torch._dynamo.utils.counters["tojax"]`` counts "graphs", "programs", of which each

@@ -47,13 +47,13 @@ class Unequal(Unbucketed):
 
 
 def bucket(size: int) -> int:
-    """Returns the bucket of a size: four in each octave, so that at most a fifth is padding.
+    """Returns the bucket of a size: two in each octave, so that at most a third is padding.
 
     Example:
-      >>> [bucket(n) for n in (1, 8, 9, 17, 33, 1000)]
-      [1, 8, 10, 20, 40, 1024]
+      >>> [bucket(n) for n in (1, 3, 5, 8, 9, 17, 33, 1000)]
+      [1, 3, 6, 8, 12, 24, 48, 1024]
     """
-    step = 1 << max(0, (size - 1).bit_length() - 3)
+    step = 1 << max(0, (size - 1).bit_length() - 2)
     return -(-size // step) * step
 
 
