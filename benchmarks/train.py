@@ -2,7 +2,8 @@
 
 python benchmarks/train.py [--rounds 15]     # torchax where it can be imported
 
-The model is a Llama of 3.4M, the batch 4 x 128 tokens, the optimizer Adam.
+The model is a Llama of 3.4M, the batch 4 x 128 tokens, the optimizer Adam. ``--batch 16 256`` times
+the steps alone, of another size; on one core: OMP_NUM_THREADS=1 taskset -c 0 python ...
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def batch(rows: int = 4, length: int = 128, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 1000, (rows, length)).astype(np.int32)
 
 
-def step_times(rounds: int) -> None:
+def step_times(rounds: int, rows: int = 4, length: int = 128) -> None:
     module = llama()
     adapters = {"torch": torch_eager_, "nnx": native_, "tojax": tojax_}
     if importlib.util.find_spec("torchax"):
@@ -50,17 +51,17 @@ def step_times(rounds: int) -> None:
     steps = {name: adapter.train(copy.deepcopy(module)) for name, adapter in adapters.items()}
     checks, times = {}, {name: [] for name in steps}
     for name, step in steps.items():
-        checks[name] = [step(batch(seed=i)) for i in range(3)]
+        checks[name] = [step(batch(rows, length, i)) for i in range(3)]
     for name in steps:
         assert np.allclose(checks[name], checks["torch"], atol=1e-3), checks
     for i in range(rounds):
         for name, step in steps.items():
             begin = time.perf_counter()
-            step(batch(seed=i))
+            step(batch(rows, length, i))
             times[name].append(time.perf_counter() - begin)
     for name, seen in times.items():
         middle = statistics.median(seen)
-        rate = f"{batch().size / middle:,.0f} tokens per second"
+        rate = f"{rows * length / middle:,.0f} tokens per second"
         print(
             f"{name}: {1e3 * min(seen):.1f} ms at best, {1e3 * middle:.1f} ms by the median, {rate}"
         )
@@ -114,7 +115,14 @@ def memory() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    step_times(parser.parse_args().rounds)
+    parser.add_argument("--fresh", action="store_true", help="without tojax.reuse_memory()")
+    parser.add_argument("--batch", type=int, nargs=2, metavar=("ROWS", "LENGTH"))
+    options = parser.parse_args()
+    if not options.fresh:
+        tojax.reuse_memory()  # before any way of them starts
+    step_times(options.rounds, *options.batch or ())
+    if options.batch:
+        raise SystemExit
     curves()
     checkpoints()
     memory()

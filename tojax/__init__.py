@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tojax.calls.compilation_cache import use_compilation_cache
+    from tojax.calls.host_memory import reuse_memory
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
@@ -38,6 +39,7 @@ _HOME = {
     "generate": "tojax.hf.generation._generate",
     "load": "tojax.model",
     "lowers": "tojax.torch",
+    "reuse_memory": "tojax.calls.host_memory",
     "save_pretrained": "tojax.hf._save_pretrained",
     "use_compilation_cache": "tojax.calls.compilation_cache",
     "verify": "tojax.parity",
@@ -54,6 +56,7 @@ __all__ = [
     "generate",
     "load",
     "lowers",
+    "reuse_memory",
     "save_pretrained",
     "use_compilation_cache",
     "verify",

@@ -227,7 +227,9 @@ def cache(call: options.Cache) -> None:
 
 def main() -> None:
     """Runs the command line: errors in four lines and exit code 1, Ctrl-C quietly and 130."""
+    from tojax.calls.host_memory import reuse_memory
     from tojax.cli import _cache
 
     _cache.use()
+    reuse_memory()
     _reports.end_with(app)

@@ -61,7 +61,8 @@ def conv_general_dilated(
         if is_single:
             return _pointwise(lhs, rhs, names, strides, precision)
         if tuple(window) == strides and set(dilation) == {1} and {*map(type, lhs.shape)} == {int}:
-            return _pointwise(*_patches(lhs, rhs, names), precision)
+            lhs, rhs, names = _patches(lhs, rhs, names)
+            return _pointwise(lhs, rhs, names, (1,) * len(window), precision)
     if not (depthwise and is_plain and math.prod(window) <= MOST):
         return convolve(lhs, rhs)
     if isinstance(padding, str):
@@ -94,11 +95,13 @@ def _is_product(lhs: jax.Array, padding: str | Sequence[Sequence[int]], is_singl
 def _patches(lhs, rhs, names):
     """Returns a convolution of patches as one of single places: their places are channels.
 
-    Of (input, kernel, dimension numbers, strides).
+    Of (input, kernel, dimension numbers).
     """
     (_, channel, *spatial), (out, _, *places) = names.lhs_spec, names.rhs_spec
     window = dict(zip(spatial, (rhs.shape[i] for i in places)))
-    shape, order, offsets = [], [], []
+    shape: list[int] = []
+    order: list[int] = []
+    offsets: list[int] = []
     for axis, size in enumerate(lhs.shape):
         order.append(len(shape))
         if axis in window:
@@ -113,8 +116,8 @@ def _patches(lhs, rhs, names):
     sizes = [size // window.get(i, 1) for i, size in enumerate(lhs.shape)]
     sizes[channel] *= math.prod(window.values())
     kernel = rhs.transpose(names.rhs_spec).reshape(rhs.shape[out], -1, *[1] * len(places))
-    names = names._replace(rhs_spec=tuple(range(rhs.ndim)))
-    return cut.reshape(sizes), kernel, names, (1,) * len(places)
+    specs = (names.lhs_spec, tuple(range(rhs.ndim)), names.out_spec)
+    return cut.reshape(sizes), kernel, lax.ConvDimensionNumbers(*specs)
 
 
 def _pointwise(lhs, rhs, names, strides, precision) -> jax.Array:

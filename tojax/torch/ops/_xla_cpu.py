@@ -69,3 +69,11 @@ def few(input, weight) -> bool:
     rows = math.prod(input.shape[:-1])
     fits = isinstance(rows, int) and weight.ndim == 2 and weight.dtype == np.float32
     return fits and 2 <= rows <= 128 and jax.default_backend() == "cpu"
+
+
+def on_one_cpu() -> bool:
+    """Whether rows of several dimensions are better one: for the gradient of a weight, which sums
+    over them, XLA:CPU would turn both operands first (a step of training took 1.23 of its time).
+    Several devices may share such dimensions, and a sum over one of them is theirs.
+    """
+    return jax.default_backend() == "cpu" and jax.device_count() == 1

@@ -1,5 +1,7 @@
 """Matrix products, each one ``dot_general``: the CPU would materialise a weight's transpose."""
 
+import math
+
 import jax.numpy as jnp
 import torch
 from jax import lax
@@ -9,11 +11,15 @@ from tojax.numerics import packed_matrix
 from tojax.torch.core.dtypes import TO_TORCH, to_jax
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, exact, widened
-from tojax.torch.ops._xla_cpu import few, turned
+from tojax.torch.ops._xla_cpu import few, on_one_cpu, turned
 
 
 def contract(a, b, dims, out_dtype=None):
     """Contracts ``dims``: (axis of a, axis of b)."""
+    if a.ndim > 2 and b.ndim == 2 and dims[0] == a.ndim - 1 and on_one_cpu():
+        rows = lax.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
+        out = contract(rows, b, (1, dims[1]), out_dtype)
+        return lax.reshape(out, (*a.shape[:-1], out.shape[-1]))
     return lax.dot_general(
         a, b, (([dims[0]], [dims[1]]), ((), ())), preferred_element_type=out_dtype
     )

@@ -143,6 +143,8 @@ def _pad(value: Any, dims: Any, padding: Sizes) -> Value:
     shape = padding.shape(dims)
     if tuple(value.shape) == shape:
         return value.contiguous()
+    if any(size < n for size, n in zip(shape, value.shape)):
+        raise Unbucketed(f"a size of {value.shape}, which falls where others grow")
     padded = value.new_zeros(shape)
     padded[tuple(map(slice, value.shape))] = value.detach()
     return padded
