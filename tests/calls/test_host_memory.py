@@ -28,12 +28,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="it is glibc that has them"
-)
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that has them")
 def test_calls_take_no_new_pages():
     faults = {}
     for name in ("reuse", ""):
         run = [sys.executable, "-c", CODE, name]
         faults[name] = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
-    assert faults["reuse"] < 0.1 * faults[""]
+    # Fifteen arrays of 64 MB would be 245,000 pages; jax 0.12 keeps them by itself.
+    assert faults["reuse"] < max(0.1 * faults[""], 5000)

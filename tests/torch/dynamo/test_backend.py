@@ -181,7 +181,9 @@ def test_graph_breaks():
 
 
 def test_a_program_for_each_size():
-    function = compiled(lambda x: (x * x.shape[0]).softmax(0).mean(1), dynamic=True)
+    function = compiled(
+        lambda x: (x * x.shape[0]).softmax(0).mean(1), dynamic=True, options={"buckets": False}
+    )
     for size in (4, 5, 6, 4):
         x = torch.randn(size, 3)
         assert_close(function(x), (x * size).softmax(0).mean(1), reduction=size)
@@ -201,7 +203,7 @@ def test_dynamic_sizes_have_gradients():
 
 def test_programs_of_most_sizes_are_dropped():
     function = compiled(lambda x: x + 1, dynamic=True, options={"max_programs": 2})
-    for size in (4, 5, 4, 6, 4, 5):  # 6 takes the place of 5, which was used before 4
+    for size in (4, 6, 4, 8, 4, 6):  # 8 takes the place of 6, which was used before 4
         function(torch.ones(size))
     assert counters["tojax"]["programs"] == 4
 
