@@ -77,6 +77,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(every=3)
 @pytest.mark.parametrize("name", CASES)
 def test_values_gradients_and_programs(name):
     graph = compiled(CASES[name])
