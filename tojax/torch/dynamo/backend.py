@@ -13,7 +13,7 @@ import torch
 from tojax.errors import WrongArguments
 from tojax.torch.core import private
 from tojax.torch.core.precision import precision_of
-from tojax.torch.dynamo.buckets.bucketed import Unbucketed, Unequal
+from tojax.torch.dynamo.buckets.bucketed import Dim, Unbucketed, Unequal
 from tojax.torch.dynamo.buckets.program import BucketProgram, buckets_of
 from tojax.torch.dynamo.interpreter import join_linear
 from tojax.torch.dynamo.layout import Sizes, Symbols
@@ -72,7 +72,7 @@ def compile_backend(
       torch.Size([2, 3])
     """
     settings = settings_of(mode, options or {})
-    compiler = partial(compile_graph, settings=settings)
+    compiler = partial(compile_graph, settings=settings, factors={})
     differentiate = private.aot_autograd()(fw_compiler=compiler, partition_fn=private.partition())
     return differentiate(graph, example_inputs)
 
@@ -94,12 +94,23 @@ def settings_of(
 
 
 def compile_graph(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Value], settings: Settings
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Value],
+    settings: Settings,
+    factors: dict[str, tuple[Dim, ...]] | None = None,
 ) -> Callable[[list[Value]], Sequence[Value]]:
-    """Returns a function of a list of inputs for a graph of AOTAutograd, which empties the list."""
+    """Returns a function of a list of inputs for a graph of AOTAutograd, which empties the list.
+
+    Args:
+      module: the graph.
+      example_inputs: its inputs.
+      settings: those of the backend.
+      factors: of merged dimensions, by the name of a result; the backward graph reads those of the
+        forward one.
+    """
     join_linear(module.graph)
     private.dynamo_counters()["tojax"]["graphs"] += 1
-    programs = Programs(module, settings)
+    programs = Programs(module, settings, {} if factors is None else factors)
     return private.boxed()(lambda *args: programs(args))
 
 
@@ -108,8 +119,13 @@ class Programs:
     for each size, where an operator cannot be served for a bucket.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, settings: Settings):
-        self.module, self.settings = module, settings
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        settings: Settings,
+        factors: dict[str, tuple[Dim, ...]],
+    ):
+        self.module, self.settings, self.factors = module, settings, factors
         self.metas = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
         self.symbols = Symbols(self.metas)
         self.is_dynamic = any(isinstance(n, torch.SymInt) for x in self.metas for n in _size(x))
@@ -125,7 +141,9 @@ class Programs:
         if any(sizes[x] != sizes[y] for x, y in self.equal.items()):
             return self._exact(args)
         key = buckets_of(sizes)
-        make = lambda: BucketProgram(self.module, args, self.settings, key, dict(self.equal))
+        make = lambda: BucketProgram(
+            self.module, args, self.settings, key, dict(self.equal), self.factors
+        )
         try:
             return self._program(tuple(key.items()), make)(args)
         except Unbucketed as reason:

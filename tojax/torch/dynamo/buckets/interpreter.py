@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from tojax.torch.dynamo.buckets import elementwise, layers, normalization, reductions, views
 from tojax.torch.dynamo.buckets.bucketed import (
     Bucketed,
+    Dim,
     Sizes,
     Unbucketed,
     Unequal,
@@ -39,9 +40,15 @@ class BucketInterpreter(Interpreter):
     Unbucketed.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, trace: Trace, sizes: Sizes):
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        trace: Trace,
+        sizes: Sizes,
+        dims: Mapping[str, tuple[Dim, ...]],
+    ):
         super().__init__(module, trace)
-        self.sizes = sizes
+        self.sizes, self.dims = sizes, dims
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs one operator; what is computed of sizes is an expression."""
@@ -53,7 +60,7 @@ class BucketInterpreter(Interpreter):
         if n.op == "placeholder":
             if is_number:
                 return self.sizes.expression(meta)
-            return self._bucketed(out, meta) if isinstance(meta, torch.Tensor) else out
+            return self._bucketed(n.name, out, meta) if isinstance(meta, torch.Tensor) else out
         return out if n.op == "output" else self._checked(n, out, meta)
 
     def call_function(self, target: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -92,7 +99,7 @@ class BucketInterpreter(Interpreter):
             raise Unbucketed(f"{node.target}: a result of another size")
         return tensor if all(map(is_static, mine)) else out
 
-    def _bucketed(self, tensor: torch.Tensor, meta: torch.Tensor) -> Any:
+    def _bucketed(self, name: str, tensor: torch.Tensor, meta: torch.Tensor) -> Any:
         """Returns an input; bucketed where not all of it counts."""
-        dims = self.sizes.dims(meta)
+        dims = self.dims.get(name, self.sizes.dims(meta))
         return tensor if all(map(is_static, dims)) else Bucketed(tensor, dims)

@@ -19,11 +19,12 @@ from tojax.torch.dynamo.buckets.bucketed import (
     Sizes,
     Unbucketed,
     bucket,
+    extent,
 )
 from tojax.torch.dynamo.buckets.call import bucketed
 from tojax.torch.dynamo.buckets.interpreter import BucketInterpreter
 from tojax.torch.dynamo.interpreter import Interpreter
-from tojax.torch.dynamo.layout import Layout
+from tojax.torch.dynamo.layout import Layout, Symbols
 from tojax.torch.dynamo.program import Program, Settings, Value
 from tojax.torch.engine.trace import Trace
 
@@ -47,20 +48,25 @@ class BucketProgram(Program):
         settings: Settings,
         buckets: dict[Any, int],
         equal: Mapping[Any, Any],
+        factors: dict[str, tuple[Dim, ...]],
     ):
-        self.buckets, self.equal, self.padding = buckets, equal, Sizes(buckets)
+        self.buckets, self.equal, self.factors = buckets, equal, factors
+        self.padding = Sizes(buckets, equal=equal)
         inputs = module.graph.find_nodes(op="placeholder")
-        self.dynamic = {i: _dims(self.padding, x.meta["val"]) for i, x in enumerate(inputs)}
-        super().__init__(module, self._padded(args), settings)
+        self.dynamic = {x.name: self._dims(x.name, x.meta["val"]) for x in inputs}
+        counts = Symbols([x.meta["val"] for x in inputs]).sizes(args)
+        super().__init__(module, self._padded(args, Sizes(counts, equal=equal)), settings)
         self.cuts: dict[torch.fx.Node, Cut] = {}
         self.calls: dict[tuple[int, ...], Sizes] = {}
+        self.checked: set[Sizes] = set()
 
     def __call__(self, args: Sequence[Value]) -> list[Value]:
         """Returns the results of the graph."""
         counts = self.symbols.sizes(args)
         arrays = [np.asarray(counts[symbol], np.int64) for symbol in self.buckets]
-        memory = self.run(self._padded(args), arrays)
         sizes, out = self._sizes(counts), {}
+        memory = self.run(self._padded(args, sizes), arrays)
+        self._check(sizes)
         for (node, layout), tensor in zip(self.computed.items(), memory):
             if node in self.cuts:
                 out[node] = self.cuts[node].cut(tensor, self.padding, sizes)
@@ -69,24 +75,36 @@ class BucketProgram(Program):
         return self.collect(args, out, counts)
 
     def _sizes(self, counts: Mapping[Any, int]) -> Sizes:
-        """Returns the sizes of a call.
+        """Returns the sizes of a call, the same object for equal ones."""
+        key = tuple(counts.values())
+        return self.calls.setdefault(key, Sizes(counts, equal=self.equal))
+
+    def _check(self, sizes: Sizes) -> None:
+        """Checks that no size is larger than it is for the bucket, once for each call's sizes.
 
         Raises:
-          Unbucketed: one of them is larger than it is for the bucket: it falls where others grow.
+          Unbucketed: one is: it falls where others grow.
         """
-        key = tuple(counts.values())
-        if key not in self.calls:
-            sizes = Sizes(counts)
+        if sizes not in self.checked:
             for expr, padded in {**self.padding.numbers, **self.traced.numbers}.items():
                 if sizes.padded(expr) > padded:
                     raise Unbucketed(f"the size {expr}")
-            self.calls[key] = sizes
-        return self.calls[key]
+            self.checked.add(sizes)
 
-    def _padded(self, args: Sequence[Value]) -> list[Value]:
+    def _dims(self, name: str, meta: object) -> tuple[Dim, ...] | Expr | None:
+        """Returns the dimensions of an input, in the factors that the forward pass merged where it
+        is a result of that; the expression of a number; None where no size of the call is in it.
+        """
+        dims = _dims(self.padding, meta)
+        merged = self.factors.get(name)
+        if isinstance(dims, tuple) and merged and [*map(extent, merged)] == [*map(extent, dims)]:
+            return merged
+        return dims
+
+    def _padded(self, args: Sequence[Value], sizes: Sizes) -> list[Value]:
         """Returns arguments in the sizes of their buckets."""
         return [
-            x if dims is None else _pad(x, dims, self.padding)
+            x if dims is None else _pad(x, dims, self.padding, sizes)
             for x, dims in zip(args, self.dynamic.values())
         ]
 
@@ -94,7 +112,8 @@ class BucketProgram(Program):
         """Returns what runs the graph for the sizes of the buckets."""
         tensors = [lift(JaxTensor(count, torch.int64)) for count in counts]
         self.traced = Sizes(self.buckets, dict(zip(self.buckets, tensors)), self.equal)
-        return BucketInterpreter(self.module, trace, self.traced)
+        dims = {name: x for name, x in self.dynamic.items() if isinstance(x, tuple)}
+        return BucketInterpreter(self.module, trace, self.traced, dims)
 
     def stored(self, node: torch.fx.Node, tensor: Bucketed | torch.Tensor) -> jax.Array:
         """Returns a result of the program; all of a bucketed one, contiguous."""
@@ -102,6 +121,8 @@ class BucketProgram(Program):
         if _dims(self.padding, meta) is None:
             return super().stored(node, tensor)
         x, expression = bucketed(tensor), self.padding.expression
+        if any(len(dim) > 1 for dim in x.dims):
+            self.factors[node.name] = x.dims
         self.cuts[node] = Cut(
             x.dims, (*map(expression, meta.shape),), (*map(expression, meta.stride()),)
         )
@@ -136,15 +157,17 @@ def _dims(sizes: Sizes, meta: object) -> tuple[Dim, ...] | Expr | None:
     return sizes.expression(meta) if isinstance(meta, torch.SymInt) else None
 
 
-def _pad(value: Any, dims: Any, padding: Sizes) -> Value:
+def _pad(value: Any, dims: Any, padding: Sizes, sizes: Sizes) -> Value:
     """Returns an argument in the size of its bucket, contiguous."""
     if not isinstance(value, torch.Tensor):
         return padding.padded(dims)
-    shape = padding.shape(dims)
+    factors = [factor for dim in dims for factor in dim]
+    shape = tuple(map(padding.padded, factors))
+    value = value.detach().reshape([*map(sizes.padded, factors)])
     if tuple(value.shape) == shape:
-        return value.contiguous()
+        return value.reshape(padding.shape(dims)).contiguous()
     if any(size < n for size, n in zip(shape, value.shape)):
         raise Unbucketed(f"a size of {value.shape}, which falls where others grow")
     padded = value.new_zeros(shape)
-    padded[tuple(map(slice, value.shape))] = value.detach()
-    return padded
+    padded[tuple(map(slice, value.shape))] = value
+    return padded.reshape(padding.shape(dims))
