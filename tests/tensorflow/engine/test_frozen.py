@@ -82,6 +82,7 @@ def test_inner_tensors_as_inputs_and_outputs():
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_freezing_a_function(lower):
+    tf.keras.utils.set_random_seed(0)
     dense = tf.keras.layers.Dense(3)
     dense.build([None, 5])
 
@@ -94,7 +95,7 @@ def test_freezing_a_function(lower):
     frozen = freeze(call.get_concrete_function(), lower_control_flow=lower)
     model = tojax.from_tensorflow(frozen.graph.as_graph_def())
     for x in (X, -X):
-        np.testing.assert_allclose(model(x), call(x), rtol=1e-5)
+        np.testing.assert_allclose(model(x), call(x), rtol=1e-5, atol=1e-6)  # sums of terms near 1
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(call(X) ** 2)
     want = tape.gradient(loss, dense.kernel.value)
