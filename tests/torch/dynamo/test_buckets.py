@@ -33,7 +33,7 @@ def assert_same(function, graph, *args, reduction=60):
     for call in (graph, function):
         copies = [x.detach().clone().requires_grad_(x.requires_grad) for x in args]
         for x in copies:
-            torch._dynamo.mark_dynamic(x, [*range(min(x.dim(), 2))])
+            torch._dynamo.maybe_mark_dynamic(x, [*range(min(x.dim(), 2))])
         out = [x for x in tree_leaves(call(*copies)) if isinstance(x, torch.Tensor)]
         floats = [x for x in out if x.requires_grad]
         if floats:
@@ -52,6 +52,7 @@ CASES = {
     "statistics": lambda x: (x.var((0, 1)), x.std(1), x.mean(), torch.var_mean(x, 0)),
     "softmax": lambda x: (x.softmax(1), x.log_softmax(0), x.softmax(-1)),
     "products": lambda x: (x.mT @ x, x @ x.mT, torch.einsum("bld,bmd->lm", x, x)),
+    "numbers split anew": lambda x: x.reshape(len(x), -1, 2, 2).repeat(1, 1, 1, 3).flatten(2),
     "merged": lambda x: (x.reshape(-1, 4).softmax(0), x.reshape(len(x), -1).mT @ x.flatten(1)),
     "split again": lambda x: x.transpose(0, 1).flatten(0, 1).cumsum(0).view(x.shape[1], -1, 4),
     "the end": lambda x: (x[:, -1], x[-2:], x[:, :-1], x[:, 1:-1], x[::2], x[:, -3]),
@@ -129,6 +130,35 @@ def test_an_operator_without_a_rule_has_a_program_for_each_size():
         assert_same(function, graph, torch.rand(size, 9))
     assert reasons() == ["no buckets: aten.linalg_inv_ex.default"]
     assert counters["tojax"]["programs"] == 2 * counters["tojax"]["graphs"]
+
+
+SHIFTS = {
+    "padding": lambda x: F.pad(x, (0, 0, x.shape[0], 0)),
+    "a place": lambda x: x.select_scatter(x[..., 0] * 2, 2, x.shape[0] % 4),
+    "a convolution": lambda x: F.conv1d(x.mT, torch.ones(3, 4, 5), padding=x.shape[0] // 4),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_places_that_depend_on_sizes_are_those_of_the_call(name):
+    graph = compiled(SHIFTS[name])
+    for batch in (9, 11, 12):
+        x = torch.rand(batch, 9, 4, generator=torch.Generator().manual_seed(batch))
+        assert_same(SHIFTS[name], graph, x.requires_grad_())
+    assert reasons() != []
+
+
+def test_a_mask_of_merged_heads():
+    def attend(x, mask):
+        heads = x.reshape(-1, 1, x.shape[1], 4)
+        return F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask.flatten(0, 1))
+
+    graph = torch.compile(attend, backend=compile_backend)
+    for batch, groups, length in ((9, 10, 11), (10, 9, 12), (11, 12, 10)):
+        generator = torch.Generator().manual_seed(batch)
+        x = torch.rand(batch * groups, length, 4, generator=generator)
+        mask = torch.randn(batch, groups, 1, length, length, generator=generator)
+        assert_same(attend, graph, x, mask)
 
 
 def test_the_seed_gives_the_same_numbers_where_buckets_are_given_up():

@@ -144,18 +144,19 @@ class Programs:
         make = lambda: BucketProgram(
             self.module, args, self.settings, key, dict(self.equal), self.factors
         )
+        is_new = tuple(key.items()) not in self.programs
         try:
             return self._program(tuple(key.items()), make)(args)
         except Unbucketed as reason:
             self.programs.clear()
             counters = private.dynamo_counters()["tojax"]
-            counters["programs"] -= 1
+            counters["programs"] -= is_new
             torch.set_rng_state(state)
             pairs = equalities(reason, sizes) if isinstance(reason, Unequal) else {}
-            self.equal |= pairs
-            if not pairs:
+            if pairs.items() <= self.equal.items():  # also where there are none
                 self.has_buckets = False
                 counters[f"no buckets: {reason}"] += 1
+            self.equal |= pairs
             return self(args)
 
     def _exact(self, args: Sequence[Value]) -> Sequence[Value]:

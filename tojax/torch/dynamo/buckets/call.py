@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import sympy
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from tojax.torch.dynamo.buckets.bucketed import (
     Bucketed,
@@ -45,14 +45,14 @@ class Call:
     def padded(self, tree: Any) -> Any:
         """Returns arguments as tensors and sizes of the buckets."""
 
-        def leaf(x: Operand) -> Any:
+        def leaf(x: object) -> Any:
             if isinstance(x, Bucketed):
                 return x.tensor
             return self.sizes.padded(x) if isinstance(x, sympy.Expr) else x
 
         return tree_map(leaf, tree)
 
-    def number(self, x: Operand) -> Any:
+    def number(self, x: object) -> Any:
         """Returns a number that is computed with; one of the graph's sizes as a traced number."""
         return self.sizes.count(x) if isinstance(x, sympy.Expr) else x
 
@@ -109,6 +109,17 @@ def bucketed(x: Operand) -> Bucketed:
     if isinstance(x, Bucketed):
         return x
     return Bucketed(x, tuple((n,) for n in x.shape))
+
+
+def known(arguments: Any) -> Any:
+    """Returns arguments that are no sizes of the result, but places in it, or shifts.
+
+    Raises:
+      Unbucketed: one depends on the sizes of the call, which are not those of the bucket.
+    """
+    if any(isinstance(x, sympy.Expr) for x in tree_leaves(arguments)):
+        raise Unbucketed("a place that depends on sizes")
+    return arguments
 
 
 def static(x: Bucketed, *axes: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tojax.torch.dynamo.buckets.bucketed import Bucketed, Dim, Expr, Unbucketed, extent, is_static
-from tojax.torch.dynamo.buckets.call import Call, Operand, Rule, bucketed, static
+from tojax.torch.dynamo.buckets.call import Call, Operand, Rule, bucketed, known, static
 
 aten = torch.ops.aten
 
@@ -20,9 +20,8 @@ def contracted(call: Call, x: Bucketed, i: int, y: Bucketed, j: int) -> tuple[Bu
     """
     dim = call.common([x.dims[i], y.dims[j]])
     x, y = call.sizes.alike(x, i, dim), call.sizes.alike(y, j, dim)
-    return Bucketed(call.sizes.fill(x, 0, [i]), x.dims), Bucketed(
-        call.sizes.fill(y, 0, [j]), y.dims
-    )
+    first, second = call.sizes.fill(x, 0, [i]), call.sizes.fill(y, 0, [j])
+    return Bucketed(first, x.dims), Bucketed(second, y.dims)
 
 
 def product(call: Call, x: Operand, y: Operand) -> Bucketed:
@@ -39,7 +38,7 @@ def product(call: Call, x: Operand, y: Operand) -> Bucketed:
 
 
 def product_sum(
-    call: Call, bias: Operand | None, x: Operand, y: Operand, beta: float = 1, alpha: float = 1
+    call: Call, bias: Operand, x: Operand, y: Operand, beta: float = 1, alpha: float = 1
 ) -> Bucketed:
     """Adds a product to a tensor."""
     op = {2: aten.mm.default, 3: aten.bmm.default}[len(bucketed(x).dims)]
@@ -51,7 +50,7 @@ def product_sum(
     return Bucketed(scaled + bias if beta != 0 else scaled, dims)
 
 
-def linear(call: Call, x: Operand, weight: Operand | None, bias: Operand | None = None) -> Bucketed:
+def linear(call: Call, x: Operand, weight: Operand, bias: Operand | None = None) -> Bucketed:
     """Multiplies with a transposed weight, and adds a bias."""
     x, weight = contracted(call, bucketed(x), len(bucketed(x).dims) - 1, bucketed(weight), 1)
     dims = (*x.dims[:-1], weight.dims[0])
@@ -61,7 +60,7 @@ def linear(call: Call, x: Operand, weight: Operand | None, bias: Operand | None 
 
 
 def convolution(
-    call: Call, x: Operand, weight: Operand | None, bias: Operand | None, *options: Any
+    call: Call, x: Operand, weight: Operand, bias: Operand | None, *options: Any
 ) -> Bucketed:
     """Convolves; what does not count is as the padding, zero."""
     x, weight = bucketed(x), bucketed(weight)
@@ -70,12 +69,12 @@ def convolution(
         raise Unbucketed("a convolution without a batch")
     static(x, 1)
     x = call.simple(x, *range(2, len(x.dims)))
-    out = call.run(call.sizes.fill(x), weight.tensor, bias, *options)
+    out = call.op(call.sizes.fill(x), weight.tensor, bias, *known(options))
     return Bucketed(out, (x.dims[0], *call.dims[1:]))
 
 
 def convolution_backward(
-    call: Call, grad: Operand, x: Operand, weight: Operand | None, *options: Any
+    call: Call, grad: Operand, x: Operand, weight: Operand, *options: Any
 ) -> Any:
     """Computes the gradients of a convolution."""
     grad, x, weight = bucketed(grad), bucketed(x), bucketed(weight)
@@ -86,7 +85,7 @@ def convolution_backward(
     grad, x = call.sizes.alike(grad, 0, batch), call.sizes.alike(x, 0, batch)
     x = call.simple(x, *range(2, len(x.dims)))
     grad = call.simple(grad, *range(2, len(x.dims)))
-    out = call.run(call.sizes.fill(grad), call.sizes.fill(x), weight.tensor, *options)
+    out = call.op(call.sizes.fill(grad), call.sizes.fill(x), weight.tensor, *known(options))
     return (None if out[0] is None else Bucketed(out[0], x.dims)), *out[1:]
 
 
@@ -153,7 +152,13 @@ def _mask(
     call: Call, query: Bucketed, key: Bucketed, is_causal: bool, attn_mask: Operand | None
 ) -> dict[str, Any]:
     """Returns a mask of the keys that count; before those that do not, causal ones end."""
-    mask = None if attn_mask is None else call.padded(attn_mask)
+    mask = None
+    if attn_mask is not None:
+        dims = (*query.dims[:3], key.dims[2])
+        mask = bucketed(attn_mask)
+        mask = call.factored(mask, dims[4 - len(mask.dims) :]).tensor
+        if mask.dtype is torch.bool:
+            raise Unbucketed("a mask of bools")
     if is_static(key.dims[2]) or (is_causal and query.dims[2] == key.dims[2]):
         return {"is_causal": is_causal, "attn_mask": mask}
     length, dtype = query.tensor.shape[2], query.tensor.dtype
@@ -164,7 +169,7 @@ def _mask(
     return {"is_causal": False, "attn_mask": torch.where(counts, bias, least)}
 
 
-def embedding(call: Call, weight: Operand | None, indices: Operand, *options: Any) -> Bucketed:
+def embedding(call: Call, weight: Operand, indices: Operand, *options: Any) -> Bucketed:
     """Looks rows of a table up."""
     weight, indices = bucketed(weight), bucketed(indices)
     weight = call.simple(weight, 0)
@@ -219,9 +224,9 @@ def index_put(
     if not add or axes != [*range(len(axes))] or any(p.tensor.dtype is torch.bool for p in places):
         raise Unbucketed("writes by index")
     dims = (*dims, *x.dims[len(axes) :])
+    values = call.factored(values, dims[len(dims) - len(values.dims) :])
     spread = values.tensor.expand(call.sizes.shape(dims))
-    (values,) = [call.factored(values, dims[len(dims) - len(values.dims) :])]
-    spread = call.sizes.fill(Bucketed(values.tensor.expand(spread.shape), dims))
+    spread = call.sizes.fill(Bucketed(spread, dims))
     items: list[Any] = [_from_front(call, x, i, p.tensor) for i, p in zip(axes, places)]
     return Bucketed(call.op(x.tensor, items, spread, add), x.dims)
 

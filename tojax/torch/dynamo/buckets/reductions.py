@@ -85,19 +85,21 @@ def variance(call: Call, *args: Any, **kwargs: Any) -> Any:
     """Computes the variance of what counts, its root, and the mean beside it."""
     named = call.named(args, kwargs)
     x, packet = named["self"], call.op.overloadpacket
-    correction = named.get("correction")
+    if x.tensor.is_complex():
+        raise Unbucketed("complex numbers")
+    correction, keepdim = named.get("correction"), bool(named.get("keepdim"))
     axes, dims = _axes(x, named)
     count = call.sizes.counts_of(x.dims[i] for i in axes)
-    average = call.total(x, axes, True, x.tensor.dtype) / count
+    dtype, wide = x.tensor.dtype, torch.promote_types(x.tensor.dtype, torch.float32)
+    average = call.total(x, axes, True, wide) / count
     square = Bucketed((x.tensor - average).square(), x.dims)
-    keepdim = bool(named.get("keepdim"))
-    out = call.total(square, axes, keepdim, x.tensor.dtype)
-    out = out / (count - (1 if correction is None else correction))
-    out = out.sqrt() if packet in (aten.std, aten.std_mean) else out
+    out = call.total(square, axes, keepdim, wide) / (
+        count - (1 if correction is None else correction)
+    )
+    out = (out.sqrt() if packet in (aten.std, aten.std_mean) else out).to(dtype)
     if packet in (aten.var, aten.std):
         return Bucketed(out, dims)
-    average = average if keepdim else average.reshape(out.shape)
-    return Bucketed(out, dims), Bucketed(average, dims)
+    return Bucketed(out, dims), Bucketed(average.reshape(out.shape).to(dtype), dims)
 
 
 def softmax(call: Call, x: Bucketed, dim: int, *args: Any, **kwargs: Any) -> Bucketed:
@@ -164,7 +166,7 @@ def classes(
     """Computes ``nll_loss``: what does not count is ignored."""
     scores, target = _classes(call, bucketed(scores), bucketed(target))
     labels = call.sizes.fill(target, ignore)
-    out, weights = call.op(scores.tensor, labels, weight, reduction, ignore)
+    out, weights = call.op(call.sizes.fill(scores), labels, weight, reduction, ignore)
     return (Bucketed(out, target.dims) if reduction == 0 else out), weights
 
 
@@ -183,7 +185,8 @@ def classes_backward(
     if isinstance(grad, Bucketed):
         grad = call.factored(grad, target.dims).tensor
     labels = call.sizes.fill(target, ignore)
-    out = call.op(grad, scores.tensor, labels, weight, reduction, ignore, total_weight)
+    numbers = call.sizes.fill(scores)
+    out = call.op(grad, numbers, labels, weight, reduction, ignore, total_weight)
     return Bucketed(out, scores.dims)
 
 
@@ -209,7 +212,7 @@ LOSSES_BACKWARD = [
 
 RULES: dict[Any, Rule] = {
     **dict.fromkeys([*ZERO, *LEAST, *GREATEST, aten.prod, aten.all], reduce),
-    **dict.fromkeys([aten.var, aten.std, aten.var_mean, aten.std_mean], variance),
+    **{op.correction: variance for op in (aten.var, aten.std, aten.var_mean, aten.std_mean)},
     **dict.fromkeys([aten._softmax, aten._log_softmax, aten._safe_softmax], softmax),
     **dict.fromkeys(
         [aten._softmax_backward_data, aten._log_softmax_backward_data], softmax_backward

@@ -1,7 +1,9 @@
-"""Other shapes, and tensors of tensors."""
+"""Other shapes, ranges, and tensors side by side."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,7 @@ from tojax.torch.dynamo.buckets.bucketed import (
     extent,
     is_static,
 )
-from tojax.torch.dynamo.buckets.call import Call, Operand, Rule, bucketed, static
+from tojax.torch.dynamo.buckets.call import Call, Operand, Rule, bucketed, known, static
 
 aten = torch.ops.aten
 
@@ -47,7 +49,12 @@ def _run_of(sizes: list[Expr], product: Expr) -> Dim | None:
 
 
 def _merge(factors: list[Expr], sizes: list[Expr]) -> tuple[Dim, ...]:
-    """Returns factors as the dimensions of a shape; numbers among them may be split."""
+    """Returns factors as the dimensions of a shape; numbers side by side are split anew."""
+    factors = [
+        x
+        for is_number, group in itertools.groupby(factors, lambda x: isinstance(x, int))
+        for x in ([math.prod(group)] if is_number else group)
+    ]
     dims = []
     for size in sizes:
         dim: Dim = ()
@@ -272,6 +279,7 @@ def slice_backward(
 
 def pad(call: Call, x: Bucketed, pads: Sequence[Expr], value: float = 0) -> Bucketed:
     """Pads with a value: what does not count has it, too."""
+    known((pads[::2], value))  # those on the left
     axes = [len(x.dims) - 1 - i // 2 for i, n in enumerate(pads) if n != 0]
     x = call.simple(x, *axes)
     dims = tuple(call.dims[i] if i in axes else dim for i, dim in enumerate(x.dims))
@@ -301,7 +309,7 @@ def scatter_part(call: Call, x: Operand, source: Operand, dim: int, *place: Any)
         )
         (x, spread), dims = call.broadcast(x, spread)
         source = Bucketed(spread.tensor.squeeze(axis), dims)
-    return Bucketed(call.op(x.tensor, source.tensor, axis, *call.padded(place)), dims)
+    return Bucketed(call.op(x.tensor, source.tensor, axis, *known(place)), dims)
 
 
 def _beside(
