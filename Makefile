@@ -22,7 +22,7 @@ conformance: export XLA_FLAGS :=
 # programs of users do; all others do so in `make conformance`.
 OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
   flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
-  parallel/plans/test_declared.py parity/test_verify.py properties/test_nothing_changes.py \
+  parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py properties/test_nothing_changes.py \
   saved/test_calls.py stablehlo/test_source.py \
   tensorflow/state/test_parts.py torch/test_modules.py train/step/test_train_state.py \
   transforms/rolling/test_loop.py)

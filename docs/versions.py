@@ -30,6 +30,7 @@ FEATURES = {
     "generation": ("tests.hf.generation",),
     "Hugging Face": ("tests.hf", "tojax.hf"),
     "StableHLO": ("tests.stablehlo", "tests.conformance.test_stablehlo", "tojax.stablehlo"),
+    "ONNX": ("tests.onnx", "tests.conformance.test_onnx", "tojax.onnx"),
     "TensorFlow": (
         "tests.tensorflow",
         "tests.conformance.test_t",

@@ -7,7 +7,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("jaxprs", "source"),
     ("calls", "saved"),
     ("model",),
-    ("torch", "tensorflow", "stablehlo"),
+    ("torch", "tensorflow", "stablehlo", "onnx"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train", "export"),
     ("hf",),
@@ -15,7 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli", "__main__"),
 )
 FRONTENDS = FLOORS[5]  # they do not know each other, but for:
-NEIGHBOURS = {("tensorflow", "stablehlo")}
+NEIGHBOURS = {("tensorflow", "stablehlo"), ("onnx", "stablehlo")}
 # The floors inside of parts: rooms and the files beside them.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "tojax.torch": (
@@ -84,6 +84,13 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("ops",),
         ("control_flow",),
         ("custom_calls",),
+        ("engine",),
+        ("source",),
+        ("",),
+    ),
+    "tojax.onnx": (
+        ("core",),
+        ("ops", "control_flow"),
         ("engine",),
         ("source",),
         ("",),

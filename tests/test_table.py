@@ -161,7 +161,7 @@ def test_undeclared_parameters_without_a_default_and_those_of_users_are_refused(
 
 
 def tables():
-    for frontend in ("torch", "tensorflow", "stablehlo"):
+    for frontend in ("torch", "tensorflow", "stablehlo", "onnx"):
         if importlib.util.find_spec({"stablehlo": "jax"}.get(frontend, frontend)):
             importlib.import_module(f"tojax.{frontend}")
             yield importlib.import_module(f"tojax.{frontend}.core.schema").table
@@ -171,6 +171,7 @@ def test_every_row_fits_its_schema():
     counts = {table.name: len(table) for table in tables()}
     assert counts["stablehlo"] > 160
     assert counts.get("torch", 1000) > 700 and counts.get("tensorflow", 1000) > 400, counts
+    assert counts.get("onnx", 1000) > 250
 
 
 def test_no_row_leaves_a_parameter_undeclared():

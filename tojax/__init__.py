@@ -1,4 +1,4 @@
-"""Any PyTorch, Hugging Face, TensorFlow or StableHLO model as a pure JAX function plus params.
+"""Any PyTorch, Hugging Face, TensorFlow, ONNX or StableHLO model as a JAX function plus params.
 
 The names below are loaded when they are first used: ``import tojax`` imports no framework.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tojax.hf.generation.job.public_cache import Cache
     from tojax.hf.loading.load import from_pretrained
     from tojax.model import Model, load
+    from tojax.onnx import from_onnx
     from tojax.parity import verify
     from tojax.stablehlo import from_stablehlo
     from tojax.tensorflow import from_tensorflow
@@ -32,6 +33,7 @@ _HOME = {
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
+    "from_onnx": "tojax.onnx",
     "from_pretrained": "tojax.hf.loading.load",
     "from_stablehlo": "tojax.stablehlo",
     "from_tensorflow": "tojax.tensorflow",
@@ -49,6 +51,7 @@ __all__ = [
     "Model",
     "convert",
     "extract_jax",
+    "from_onnx",
     "from_pretrained",
     "from_stablehlo",
     "from_tensorflow",
@@ -77,6 +80,7 @@ _PARTS = (
     "export",
     "flax",
     "hf",
+    "onnx",
     "parallel",
     "parity",
     "stablehlo",

@@ -24,9 +24,9 @@ def convert(source: Any, *example_args: Any) -> Model:
     """Anything that a frontend knows as a Model.
 
     Args:
-      source: a torch module or function; a Keras model, a ``tf.function`` or ``tf.Module``; a
-        ``jax.export.Exported`` or a StableHLO module; the folder of a checkpoint or a SavedModel,
-        or a file of any of these; a folder that ``model.save`` wrote.
+      source: a torch module or function; a Keras model, a ``tf.function`` or ``tf.Module``; an ONNX
+        ``ModelProto``; a ``jax.export.Exported`` or a StableHLO module; the folder of a checkpoint
+        or a SavedModel, or a file of any of these; a folder that ``model.save`` wrote.
       *example_args: for frontends that need them; TensorFlow functions do.
 
     Raises:
@@ -47,6 +47,8 @@ def convert(source: Any, *example_args: Any) -> Model:
     kind = frontend_of(source)
     if kind == "tensorflow":
         return tojax.from_tensorflow(source, *example_args)
+    if kind == "onnx":
+        return tojax.from_onnx(source, *example_args)
     if kind == "stablehlo":
         return tojax.from_stablehlo(source)
     if kind == "hf":
@@ -57,8 +59,8 @@ def convert(source: Any, *example_args: Any) -> Model:
         return tojax.from_torch(source)
     raise Unsupported(
         f"no frontend takes a {type(source).__name__}",
-        why="known are models and functions of torch and TensorFlow, StableHLO modules, folders "
-        "and hub ids",
+        why="known are models and functions of torch and TensorFlow, ONNX models, StableHLO "
+        "modules, folders and hub ids",
         do="declare a frontend of your own as an entry point in the group tojax.frontends",
     )
 
@@ -70,7 +72,11 @@ def frontend_of(source: Any) -> str | None:
       >>> frontend_of(b"ML"), frontend_of("model.keras"), frontend_of("owner/name"), frontend_of(3)
       ('stablehlo', 'tensorflow', 'hf', None)
     """
-    if isinstance(source, (bytes, bytearray)) or type(source).__name__ == "Exported":
+    if type(source).__name__ == "ModelProto":
+        return "onnx"
+    if isinstance(source, (bytes, bytearray)):  # the first field of a ModelProto is a number
+        return "onnx" if source[:1] == b"\x08" else "stablehlo"
+    if type(source).__name__ == "Exported":
         return "stablehlo"
     if isinstance(source, (str, os.PathLike)):
         return _of_path(source)
@@ -89,6 +95,8 @@ def _of_path(source: str | os.PathLike) -> str:
     path = Path(source)
     if path.suffix in (".keras", ".h5", ".pb", ".pbtxt"):
         return "tensorflow"
+    if path.suffix == ".onnx":
+        return "onnx"
     if path.suffix in (".mlir", ".mlirbc", ".stablehlo", ".jax_export"):
         return "stablehlo"
     marks = {kind: name for name, kind in MARKS.items() if (path / name).exists()}

@@ -41,17 +41,18 @@ def _common(
         bool, typer.Option("--no-cache", help="compile anew, and keep nothing of it")
     ] = False,
 ) -> None:
-    """Run PyTorch, Hugging Face and TensorFlow models in JAX."""
+    """Run PyTorch, Hugging Face, TensorFlow and ONNX models in JAX."""
 
 
 @command(app)
 def run(call: options.Run) -> None:
     """Load a model, convert it, compare it with its own framework, time both, and write text.
 
-    FOLDER_OR_ID is a Hugging Face checkpoint, an adapter's folder, or a SavedModel's folder or a
-    .keras file, which is compared with TensorFlow; what model.save or tojax export wrote is timed
-    alone. The difference is the largest one of any output, relative to that output's largest
-    value. Exit code 1: the model cannot be served; 3: the two disagree.
+    FOLDER_OR_ID is a Hugging Face checkpoint, an adapter's folder, a SavedModel's folder or a
+    .keras file, which is compared with TensorFlow, or an .onnx file, which is compared with
+    onnxruntime; what model.save or tojax export wrote is timed alone. The difference is the largest
+    one of any output, relative to that output's largest value. Exit code 1: the model cannot be
+    served; 3: the two disagree.
     """
     from tojax.cli._source import is_saved
 
@@ -61,8 +62,11 @@ def run(call: options.Run) -> None:
         return saved(call.source, call.batch, call.json)
     from tojax.frontends import frontend_of
 
-    if frontend_of(call.source) == "tensorflow":
+    frontend = frontend_of(call.source)
+    if frontend == "tensorflow":
         from tojax.cli._run_tensorflow import run as verb
+    elif frontend == "onnx":
+        from tojax.cli._run_onnx import run as verb
     else:
         from tojax.cli._run import run as verb
 

@@ -194,3 +194,12 @@ def _unfused(x, axis) -> jax.Array:
 def _unfused_jvp(axis, primals, tangents):
     (x,), (tangent,) = primals, tangents
     return _unfused(x, axis), tangent
+
+
+def transposed_kernel(weight: jax.Array, groups: int) -> jax.Array:
+    """Returns the kernel [out, in / groups, *window] by which a convolution of the dilated input
+    transposes that of ``weight`` [in, out / groups, *window].
+    """
+    weight = lax.rev(weight, range(2, weight.ndim))
+    weight = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    return weight.reshape(-1, *weight.shape[2:])

@@ -12,6 +12,7 @@ import jax
 from tojax import trees
 from tojax.calls.taps import Readings
 from tojax.errors import MissingRng
+from tojax.stablehlo.core.origins import NONE, Origin, Origins
 from tojax.stablehlo.core.static_values import as_jax, is_known, known
 from tojax.table import Row
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
@@ -22,7 +23,10 @@ from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
 from tojax.tensorflow.engine import bridge, diagnostics, layers, tables  # noqa: F401
 from tojax.tensorflow.engine.folding import fold
 from tojax.tensorflow.engine.graph import Library
-from tojax.tensorflow.engine.origins import NONE, Origin, Origins
+
+PASSING = {  # their outputs are those of one function
+    "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase",
+}  # fmt: skip
 
 
 class Run:
@@ -68,7 +72,7 @@ class Run:
                     raise
                 raise named from error
             values[node.name] = out
-            origins_of[node.name] = self.origins.of_outputs(node, out)
+            origins_of[node.name] = self.origins.of_outputs(out, node.op in PASSING)
             for name in node.last_use:
                 del values[name]
         self.origins.returned = [origins_of[edge.node][edge.output] for edge in graph.outputs]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.numerics.scatter import multiply_at
 from tojax.stablehlo.core.static_values import as_jax, is_known, sizes
 from tojax.tensorflow.core.schema import Known, Static, lowers, table
 
@@ -102,24 +103,8 @@ def subtract(x, at, values):
     return x.at[at].subtract(values, **OPTIONS)
 
 
-@jax.custom_jvp
 def multiply(x, at, values):
-    """Multiplies; JAX has no derivative where places repeat."""
-    return x.at[at].multiply(values, **OPTIONS)
-
-
-@multiply.defjvp
-def multiply_jvp(primals, tangents):
-    """Differentiates by a factor: the product of the others, also where there are zeros."""
-    (x, at, values), (dx, _, dvalues) = primals, tangents
-    x_zero, zero = x == 0, values == 0
-    zeros = add(x_zero.astype("int32"), at, zero.astype("int32"))
-    nonzero = lambda x, zero: jnp.where(zero, 1, x)
-    product = nonzero(x, x_zero).at[at].multiply(nonzero(values, zero), **OPTIONS)
-    by = lambda x, zero, zeros, product: jnp.where(zeros == zero, product / nonzero(x, zero), 0)
-    tangent = dx * by(x, x_zero, zeros, product)
-    tangent = add(tangent, at, dvalues * by(values, zero, zeros[at], product[at]))
-    return multiply(x, at, values), tangent
+    return multiply_at(x, at, values, OPTIONS["mode"], OPTIONS["wrap_negative_indices"])
 
 
 def divide(x, at, values):

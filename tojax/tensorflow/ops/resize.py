@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.numerics.sampling import lines
 from tojax.tensorflow.core.schema import Static, lowers
 
 F = np.float32
@@ -164,16 +165,11 @@ def nearest_places(size, out, align_corners, half_pixel_centers):
 
 
 def nearest(size, *how):
-    """Returns ``images -> images``; a whole factor is a repetition."""
+    """Returns ``images -> images``."""
 
     def resize_images(images):
         for axis, out in zip((1, 2), map(int, size)):
-            n = images.shape[axis]
-            at = nearest_places(n, out, *how)
-            if out % max(n, 1) == 0 and np.array_equal(at, np.arange(out) * n // out):
-                images = images if out == n else jnp.repeat(images, out // n, axis)
-            else:
-                images = jnp.take(images, at, axis, mode="clip")
+            images = lines(images, nearest_places(images.shape[axis], out, *how), axis)
         return images
 
     return resize_images

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tojax.numerics.attention import pairs
 from tojax.torch.control_flow.region import Closed
 from tojax.torch.core.dtypes import TO_TORCH
 from tojax.torch.core.lifting import array_of, lift
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.ops.attention import pairs
 
 ROW = torch.zeros((), dtype=torch.int64)
 

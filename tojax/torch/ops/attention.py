@@ -7,18 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.numerics.attention import pairs, row_weights
 from tojax.torch.core.schema import aten, lowers
-
-
-def pairs(a, b, dims, dtype=None):
-    """Matrix products over leading dimensions, which broadcast; ``dims`` are contracted."""
-    lead = lax.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (
-        x if x.shape[:-2] == lead else jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b)
-    )
-    batch = tuple(range(len(lead)))
-    dims = ((len(lead) + dims[0],), (len(lead) + dims[1],))
-    return lax.dot_general(a, b, (dims, (batch, batch)), preferred_element_type=dtype)
 
 
 def bias_of(attn_mask, is_causal, length, source, dtype):
@@ -50,13 +40,8 @@ def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
     scores = lax.mul(pairs(query, key, (1, 1), wide), factor)
     bias = bias_of(attn_mask, is_causal, *scores.shape[-2:], wide)
     scores = scores if bias is None else scores + bias
-    # The maximum is finite, so that exp(-inf - high) is 0; the sum is at least 1 elsewhere. (With
-    # jnp's initial= the lowest number would be a step of its own, and none of this one kernel.)
-    lowest, last = jnp.finfo(wide).min, scores.ndim - 1
-    high = lax.reduce(lax.stop_gradient(scores), wide.type(lowest), lax.max, (last,))[..., None]
-    exp = lax.exp(lax.sub(scores, high))
-    total = exp.sum(-1, keepdims=True)
-    weights = lax.div(exp, lax.max(total, wide.type(0.5))).astype(value.dtype)
+    weights, total, high = row_weights(scores)
+    weights = weights.astype(value.dtype)
     if dropout_p:
         keep_mask = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
         weights = jnp.where(keep_mask, weights / (1 - dropout_p), 0)

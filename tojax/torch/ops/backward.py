@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tojax.numerics.attention import pairs
+from tojax.numerics.sampling import sample_grid
 from tojax.torch.core.schema import aten, lowers, table
-from tojax.torch.ops.attention import bias_of, pairs
+from tojax.torch.ops.attention import bias_of
 from tojax.torch.ops.conv import convolution
 from tojax.torch.ops.distance import cdist as distances
 from tojax.torch.ops.distance import pdist as distances_inside
 from tojax.torch.ops.pool import adaptive_avg_pool, avg_pool, flat
-from tojax.torch.ops.resample import grid_sampler
 
 
 def pulled(function, *primals, cotangent):
@@ -133,7 +134,7 @@ def grid_sampler_backward(
     grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask
 ):
     options = interpolation_mode, padding_mode, align_corners
-    forward = lambda x, at: grid_sampler(x, at, *options)
+    forward = lambda x, at: sample_grid(x, at, *options)
     return selected(pulled(forward, input, grid, cotangent=grad_output), output_mask)
 
 

@@ -2,7 +2,7 @@
 
 from jax import lax
 
-from tojax.numerics.convolution import conv_general_dilated
+from tojax.numerics.convolution import conv_general_dilated, transposed_kernel
 from tojax.torch.core import current_trace
 from tojax.torch.core.schema import aten, lowers, table
 
@@ -48,10 +48,7 @@ def conv_transpose(input, weight, bias, stride, padding, output_padding, groups,
     """A convolution's gradient with respect to its input: it convolves the dilated input."""
     rank = weight.ndim - 2
     stride, padding, dilation = (spread(x, rank) for x in (stride, padding, dilation))
-    weight = (
-        lax.rev(weight, range(2, rank + 2)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
-    )
-    weight = weight.reshape(-1, *weight.shape[2:])
+    weight = transposed_kernel(weight, groups)
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     ends = zip(reach, padding, spread(output_padding, rank), strict=True)
     windows = {"window_strides": [1] * rank, "lhs_dilation": stride, "rhs_dilation": dilation}

@@ -1,14 +1,12 @@
 """Pooling: ``reduce_window`` where windows are regular, gathered windows where they are not."""
 
 import math
-from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.numerics.pooling import lowest, max_places, window_counts
+from tojax.numerics.pooling import inside, lowest, max_places, place, window_counts
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import wide
 from tojax.torch.ops.conv import spread
@@ -33,18 +31,6 @@ def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
         "padding": [(0, 0)] * len(lead) + pads,
         "window_dilation": (*lead, *dilation),
     }
-
-
-def inside(x, window):
-    """The same windows without their padding where the only one reaches beyond both ends, as that
-    of a pool of a thousand places over seven does: XLA would pad, and visit each place.
-    """
-    sizes, strides, pads, holes = (list(v) for v in window.values())
-    for i, n in enumerate(x.shape):
-        low, high = pads[i]
-        if low + n + high == sizes[i] and holes[i] == 1:
-            sizes[i], strides[i], pads[i] = n, 1, (0, 0)
-    return dict(zip(window, (sizes, strides, pads, holes)))
 
 
 def flat(x, rank):
@@ -178,22 +164,6 @@ def fractional_max_pool(self, kernel_size, output_size, random_samples):
     results = (jnp.take_along_axis(v, best, -1, mode="clip") for v in (candidates, index))
     shape = (*self.shape[:-rank], *output_size)
     return tuple(v.reshape(shape) for v in results)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def place(values, places, size):
-    """Each row's values at their places among zeros; all at one place get its gradient."""
-    rows = np.arange(len(values))[:, None]
-    return jnp.zeros((len(values), size), values.dtype).at[rows, places].set(values)
-
-
-@place.defjvp
-def place_jvp(size, primals, tangents):
-    values, places = primals
-    rows = np.arange(len(values))[:, None]
-    return place(*primals, size), jnp.zeros((len(values), size), values.dtype).at[rows, places].add(
-        tangents[0]
-    )
 
 
 @lowers(aten.max_unpool2d, aten.max_unpool3d)

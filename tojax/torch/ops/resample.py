@@ -4,15 +4,13 @@ Every resize is the same sum along one dimension after another: ``taps`` element
 static places with static weights, numpy constants that follow ATen/native/UpSample.h.
 """
 
-import itertools
-import math
-
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.core.schema import aten, lowers, table
+from tojax.numerics.sampling import affine_grid, cubic, lines, sample_grid, tapped
+from tojax.torch.core.schema import aten, table
 from tojax.torch.ops._operands import wide
 
 
@@ -35,13 +33,6 @@ def linear_taps(size, out, align_corners, factor):
     low = np.minimum(at.astype(np.int64), size - 1)
     fraction = np.clip(at - low, 0, 1)
     return np.stack([low, np.minimum(low + 1, size - 1)], 1), np.stack([1 - fraction, fraction], 1)
-
-
-def cubic(x, a):
-    """The cubic convolution kernel."""
-    x = abs(x)
-    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4)
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
 def cubic_taps(size, out, align_corners, factor):
@@ -77,19 +68,6 @@ def fixed_point(weights):
     return np.round(weights * 2.0**bits).astype(np.int32), bits
 
 
-def tapped(x, places, weights, axis):
-    """The weighted sum of the elements at ``places`` (out, taps) along ``axis``.
-
-    A few taps one by one: XLA fuses them, and jaxlib 0.10 crashes on CPUs in sums over products of
-    more than seven dimensions.
-    """
-    weights = np.expand_dims(weights, tuple(range(2, x.ndim - axis + 1)))
-    if places.shape[1] > 4:
-        return (jnp.take(x, places, axis, mode="clip") * weights).sum(axis + 1)
-    taps = zip(places.T, np.moveaxis(weights, 1, 0), strict=True)
-    return sum(jnp.take(x, place, axis, mode="clip") * weight for place, weight in taps)
-
-
 def resize(x, sizes, taps, align_corners, factors):
     """The sums of ``taps``, the last dimension first; uint8 is rounded and clipped each time."""
     image = x.dtype == jnp.uint8
@@ -107,16 +85,12 @@ def resize(x, sizes, taps, align_corners, factors):
 
 
 def nearest(x, sizes, factors, exact):
-    """Places are worked out in float32, as torch does; a whole factor is a repetition."""
+    """Places are worked out in float32, as torch does."""
     for axis, out, factor in zip(range(x.ndim - len(sizes), x.ndim), sizes, factors, strict=True):
         size = x.shape[axis]
         step = np.float32(step_of(size, out, False, factor))
         at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 * exact)) * step)
-        places = np.minimum(at.astype(np.int64), size - 1)
-        if np.array_equal(places, np.arange(out) * size // out) and out % size == 0:
-            x = jnp.repeat(x, out // size, axis) if out != size else x
-        else:
-            x = jnp.take(x, places, axis, mode="clip")
+        x = lines(x, np.minimum(at.astype(np.int64), size - 1), axis)
     return x
 
 
@@ -178,77 +152,7 @@ for _name, (_run, _vec) in {
             table.update({_op.default: _run, _op.vec: _vec})
 
 
-def reflect(at, low, high):
-    """Coordinates folded back at both ends until they lie between them."""
-    span = high - low
-    if span == 0:
-        return jnp.zeros_like(at)
-    away = abs(at - low)
-    rest, flips = lax.rem(away, jnp.full_like(away, span)), jnp.floor(away / span)
-    return jnp.where(flips % 2 == 0, rest + low, span - rest + low)
-
-
-def into(at, size, padding_mode, align_corners):
-    """Coordinates after padding: 0 zeros (later), 1 border, 2 reflection.
-
-    At the border and beyond it the gradient is 0; what is no number counts as 0.
-    """
-    if padding_mode == 2:
-        at = reflect(at, 0, size - 1) if align_corners else reflect(at, -0.5, size - 0.5)
-    if not padding_mode:
-        return at
-    return lax.clamp(at.dtype.type(0), jnp.where(at == at, at, 0), at.dtype.type(size - 1))
-
-
-def grid_taps(at, size, mode, padding_mode, align_corners):
-    """[(coordinate, weight), ...] in one dimension; 0 linear, 1 nearest, 2 cubic."""
-    if mode == 2:
-        low = jnp.floor(at)
-        fraction = at - low
-        taps = [(low + i, cubic_traced(fraction - i, -0.75)) for i in range(-1, 3)]
-        return [(into(c, size, padding_mode, align_corners), w) for c, w in taps]
-    at = into(at, size, padding_mode, align_corners)
-    if mode == 1:
-        return [(jnp.round(at), 1)]
-    low = lax.stop_gradient(jnp.floor(at))
-    return [(low, low + 1 - at), (low + 1, at - low)]
-
-
-def cubic_traced(x, a):
-    x = abs(x)
-    return jnp.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4))
-
-
-@lowers(aten.grid_sampler, aten.grid_sampler_2d, aten.grid_sampler_3d)
-def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """A sum over taps of gathered elements; the grid names the last dimension first.
-
-    Without padding an infinite position gives NaN in two dimensions, 0 in three.
-    """
-    sizes, points, dtype = input.shape[2:], grid.shape[1:-1], input.dtype
-    input, grid = wide(input), wide(grid)
-    taps = []
-    for size, g in zip(sizes, jnp.moveaxis(grid, -1, 0)[::-1], strict=True):
-        g = g.reshape(len(g), 1, -1)
-        at = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
-        taps.append(grid_taps(at, size, interpolation_mode, padding_mode, align_corners))
-    flat, out = input.reshape(*input.shape[:2], math.prod(sizes)), 0
-    for tap in itertools.product(*taps):
-        place, inside, weight = 0, True, 1
-        for size, (c, w) in zip(sizes, tap, strict=True):
-            place = place * size + jnp.clip(c, 0, size - 1).astype(jnp.int32)
-            inside, weight = inside & (c >= 0) & (c <= size - 1), weight * w
-        samples = jnp.take_along_axis(flat, place, -1, mode="clip")
-        samples = jnp.where(inside, samples, 0) * weight
-        out = out + (samples if len(sizes) == 2 else jnp.where(inside, samples, 0))
-    return out.reshape(*input.shape[:2], *points).astype(dtype)
-
-
-@lowers(aten.affine_grid_generator)
-def affine_grid_generator(theta, size, align_corners):
-    ends = [1 if align_corners else (n - 1) / n for n in size[2:]]
-    lines = [
-        np.linspace(-e, e, n) if n > 1 else np.zeros(n) for n, e in zip(size[2:], ends, strict=True)
-    ]
-    base = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1)
-    return jnp.einsum("...j,nij->n...i", base.astype(theta.dtype), theta)
+table.update(
+    dict.fromkeys((aten.grid_sampler, aten.grid_sampler_2d, aten.grid_sampler_3d), sample_grid)
+)
+table.update({aten.affine_grid_generator: affine_grid})

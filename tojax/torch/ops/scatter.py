@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.numerics.scatter import multiply_at
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import cast, exact, number
 from tojax.torch.ops.index import FAST, add, assign, wrap
@@ -60,7 +61,7 @@ def combine(self, dim, index, src, how="sum", include_self=True, /):
     if how == "prod" and self.dtype == np.bool_:
         return start.at[at].min(src, mode=FAST)
     if how == "prod":
-        return product(start, src, at)
+        return multiply_at(start, at, src, FAST)
     total = add(start.at[at], src)
     if how == "sum":
         return total
@@ -80,30 +81,6 @@ def neutral(how: str, dtype):
     if jnp.issubdtype(dtype, jnp.inexact):
         return dtype.type(sign * np.inf)
     return jnp.iinfo(dtype).min if sign < 0 else jnp.iinfo(dtype).max
-
-
-@jax.custom_jvp
-def product(x, src, at):
-    """``x`` times every ``src`` at its place; JAX has no derivative where places repeat."""
-    return x.at[at].multiply(src, mode=FAST)
-
-
-@product.defjvp
-def product_jvp(primals, tangents):
-    """The derivative by a factor is the product of the others, right with zeros among them."""
-    (x, src, at), (dx, dsrc, _) = primals, tangents
-    none_x, none = x == 0, src == 0
-    zeros = none_x.astype("int32").at[at].add(none.astype("int32"), mode=FAST)
-    ones = lambda x, none: jnp.where(none, 1, x)
-    rest = ones(x, none_x).at[at].multiply(ones(src, none), mode=FAST)
-    product_of_others = lambda x, none, zeros, rest: jnp.where(
-        zeros == none, rest / ones(x, none), 0
-    )
-    tangent = dx * product_of_others(x, none_x, zeros, rest)
-    tangent = tangent.at[at].add(
-        dsrc * product_of_others(src, none, zeros[at], rest[at]), mode=FAST
-    )
-    return product(x, src, at), tangent
 
 
 def extreme(x, src, at, largest: bool):

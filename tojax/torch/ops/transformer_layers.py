@@ -6,8 +6,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from tojax.numerics.attention import pairs
 from tojax.torch.core.schema import aten, lowers
-from tojax.torch.ops.attention import pairs
 from tojax.torch.ops.matmul import linear
 from tojax.torch.ops.norm import native_layer_norm
 

@@ -1,7 +1,6 @@
 """torchvision's operators, by name: boxes, regions of interest, deformable convolution."""
 
 import contextlib
-import itertools
 import math
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.numerics.regions import deform_conv, region_means, windows
 from tojax.torch.core.schema import lowers
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.sort import sort
@@ -33,41 +33,6 @@ def nms(dets, scores, iou_threshold):
 
     stay = lax.fori_loop(0, len(boxes), visit, jnp.ones(len(boxes), bool))
     return order[stay].astype(default_int())
-
-
-def samples(start, extent, bins, ratio, length):
-    """Along one axis, [region, bin * sample]: two (place, weight) between which each sample lies,
-    and the number of samples in a bin. Without a ratio the values decide how many there are.
-    """
-    count = ratio if ratio > 0 else np.ceil(extent / bins)
-    most = ratio if ratio > 0 else int(count.max(initial=0))
-    step, place = (extent / bins)[:, None, None], jnp.arange(most)
-    count = jnp.broadcast_to(count, extent.shape)[:, None, None]
-    at = start[:, None, None] + jnp.arange(bins)[:, None] * step + (place + 0.5) * step / count
-    inside = (place < count) & (at >= -1) & (at <= length)
-    at = jnp.clip(jnp.where(inside, at, 0), 0, length - 1)
-    low = jnp.floor(at)
-    taps = [(low, 1 - at + low), (jnp.minimum(low + 1, length - 1), at - low)]
-    flat = lambda x: x.reshape(len(start), bins * most)
-    return [(flat(p).astype(int), flat(jnp.where(inside, w, 0))) for p, w in taps], count[:, 0, 0]
-
-
-def region_means(sheets, batch, start, extent, bins, ratio, least):
-    """[region, channel, *bins]: means of interpolated samples; ``sheets`` are [batch, channel,
-    *bins or 1 and 1, height, width].
-    """
-    ys, county = samples(start[:, 1], extent[:, 1], bins[0], ratio, sheets.shape[4])
-    xs, countx = samples(start[:, 0], extent[:, 0], bins[1], ratio, sheets.shape[5])
-    each = [ys[0][0].shape[1] // bins[0], xs[0][0].shape[1] // bins[1]]
-    row, column = (np.arange(b * e) // max(e, 1) for b, e in zip(bins, each, strict=True))
-    row, column = row[:, None] % sheets.shape[2], column % sheets.shape[3]
-    out = 0
-    for (y, v), (x, w) in itertools.product(ys, xs):
-        taken = sheets[batch[:, None, None], :, row, column, y[:, :, None], x[:, None, :]]
-        out = out + taken * (v[:, :, None] * w[:, None, :])[..., None]
-    out = out.reshape(len(start), bins[0], each[0], bins[1], each[1], sheets.shape[1]).sum((2, 4))
-    out = out / jnp.maximum(county * countx, least)[:, None, None, None]
-    return jnp.moveaxis(out, -1, 1)
 
 
 def regions(rois, spatial_scale, ratio=1):
@@ -103,17 +68,6 @@ def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampli
     sheets = wide(input).reshape(len(input), -1, *bins, *input.shape[2:])
     out = region_means(sheets, batch, start, end - start, bins, sampling_ratio, -np.inf)
     return out.astype(input.dtype), per_bin(input.shape[1], len(rois), bins)
-
-
-def windows(first, last, bins, length):
-    """Places of each bin along one axis, as a mask: [region, bin, length]. The divisor is no
-    constant and no scalar: XLA would multiply by its rounded inverse, and a bin's end may move.
-    """
-    number, place = jnp.arange(bins + 1), jnp.arange(length)
-    step = jnp.maximum(last - first + 1, 1) / jnp.where(first == first, bins, np.nan)
-    ends = number * step[:, None]
-    low, high = jnp.floor(ends[:, :-1]) + first[:, None], jnp.ceil(ends[:, 1:]) + first[:, None]
-    return (place >= low[..., None]) & (place < high[..., None])
 
 
 def windows_of(rois, spatial_scale, bins, sizes):
@@ -152,32 +106,20 @@ def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     return jnp.where(place >= 0, out, jnp.where(nonempty, lowest, 0).astype(out.dtype)), place
 
 
-def between(at, size):
-    """The two (place, weight) around each coordinate; a place beyond the ends is -1."""
-    low = jnp.floor(at)
-    for place, weight in ((low, low + 1 - at), (low + 1, at - low)):
-        yield jnp.where((place >= 0) & (place < size), place, -1).astype(int), weight
-
-
 @lowers("torchvision.deform_conv2d")
 def deform_conv2d(
     input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
     groups, offset_groups, use_mask,
 ):  # fmt: skip
-    """A matmul over elements gathered at offsets (y, x), a pair for each place of the kernel."""
-    (batch, channels, *sizes), kernel, out = input.shape, weight.shape[2:], offset.shape[2:]
-    rows = np.arange(kernel[0])[:, None] * dilation_h - pad_h + np.arange(out[0]) * stride_h
-    columns = np.arange(kernel[1])[:, None] * dilation_w - pad_w + np.arange(out[1]) * stride_w
-    offset = wide(offset).reshape(batch, offset_groups, *kernel, 2, *out)
-    y, x = offset[:, :, :, :, 0] + rows[:, None, :, None], offset[:, :, :, :, 1] + columns[:, None]
-    flat = wide(input).reshape(batch, offset_groups, -1, math.prod(sizes))
-    line, samples = (batch, offset_groups, 1, math.prod(kernel) * math.prod(out)), 0
-    for (i, v), (j, w) in itertools.product(between(y, sizes[0]), between(x, sizes[1])):
-        place = jnp.where((i < 0) | (j < 0), flat.shape[-1], i * sizes[1] + j).reshape(line)
-        value = jnp.take_along_axis(flat, place, -1, mode="fill", fill_value=0)
-        samples += value * (v * w).reshape(line)
-    samples = samples * wide(mask).reshape(line) if use_mask else samples
-    samples = samples.reshape(batch, groups, channels // groups, math.prod(kernel), math.prod(out))
-    weight = wide(weight).reshape(groups, -1, channels // groups, math.prod(kernel))
-    result = jnp.einsum("ngckp,gock->ngop", samples, weight).reshape(batch, -1, *out)
+    result = deform_conv(
+        wide(input),
+        wide(weight),
+        wide(offset),
+        wide(mask) if use_mask else None,
+        starts=(-pad_h, -pad_w),
+        strides=(stride_h, stride_w),
+        dilations=(dilation_h, dilation_w),
+        groups=groups,
+        offset_groups=offset_groups,
+    )
     return (result + wide(bias)[:, None, None]).astype(input.dtype)

@@ -8,13 +8,9 @@ import jax
 
 from tojax.errors import DataDependent
 from tojax.stablehlo.core.static_values import is_known
-from tojax.tensorflow.core.nodes import Node
 
 Origin = frozenset[str]
 NONE: Origin = frozenset()
-PASSING = {  # their outputs are those of one function
-    "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase",
-}  # fmt: skip
 CONCRETIZATION = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
@@ -34,9 +30,11 @@ class Origins:
         """Starts another node."""
         self.values, self.origins, self.returned = values, origins, []
 
-    def of_outputs(self, node: Node, outputs: Sequence[object]) -> list[Origin]:
-        """Returns the origins of the outputs of the current node."""
-        if node.op in PASSING and len(self.returned) == len(outputs):
+    def of_outputs(self, outputs: Sequence[object], passing: bool) -> list[Origin]:
+        """Returns the origins of the outputs of the current node, which are those of a function if
+        it is ``passing`` them.
+        """
+        if passing and len(self.returned) == len(outputs):
             return self.returned
         origins = self.all()
         return [origins if isinstance(x, jax.core.Tracer) else NONE for x in outputs]

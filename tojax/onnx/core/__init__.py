@@ -1,0 +1,1 @@
+"""The registry, and the forms of nodes and graphs, that all rooms of this frontend share."""
