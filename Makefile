@@ -63,6 +63,7 @@ docs: $(READY)  ## write docs/ops*.md, the tables of covered ops
 	@mkdir -p docs
 	$(PY) -m tojax ops --markdown > docs/ops.md
 	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
+	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md
 
 conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"

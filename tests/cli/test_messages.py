@@ -203,12 +203,15 @@ def test_a_full_disk_for_a_file(tojax):
 
 
 @pytest.mark.parametrize("verb", ["run", "inspect", "generate", "export", "plan", "finetune"])
-def test_onnx_files_are_not_read_yet(tojax, tmp_path, verb):
+def test_onnx_files(tojax, tmp_path, verb):
+    """An empty one where it could be served, and what else takes it where it is no checkpoint."""
     file = tmp_path / "model.onnx"
     file.touch()
     code, out, err = tojax(verb, file, *NEEDED.get(verb, ()))
     assert (code, out) == (1, "")
-    assert assert_four_lines(err)[0] == "error: ONNX files are not read yet"
+    is_graph = verb in ("run", "inspect")
+    what = f"{file} is no ONNX model" if is_graph else "model.onnx is an ONNX model, no checkpoint"
+    assert assert_four_lines(err)[0] == f"error: {what}"
 
 
 @pytest.mark.parametrize("verb", ["export", "plan", "finetune"])

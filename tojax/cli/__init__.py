@@ -107,12 +107,18 @@ def inspect(call: options.Inspect) -> None:
     """Show parameters, sizes, dtypes and operators of a checkpoint without loading its weights.
 
     Of a folder that model.save or tojax export wrote: its calls, programs and weights. Of a
-    SavedModel or a .keras file: signatures and variables.
+    SavedModel or a .keras file: signatures and variables; of an .onnx file: inputs, tensors and
+    operators.
     Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
     """
     from tojax.cli import _inspect_tensorflow
     from tojax.cli._source import is_saved
+    from tojax.frontends import frontend_of
 
+    if frontend_of(call.source) == "onnx":
+        from tojax.cli._inspect_onnx import inspect as onnx
+
+        return onnx(call.source, call.json)
     if _inspect_tensorflow.is_tensorflow(call.source):
         return _inspect_tensorflow.inspect(call.source, call.json)
     if is_saved(call.source):
@@ -209,7 +215,9 @@ def weights(call: options.Weights) -> None:
 @command(app)
 def ops(call: options.Ops) -> None:
     """List the torch operators: what serves each, and what torch's own suite says of it."""
-    if call.tensorflow:
+    if call.onnx:
+        from tojax.cli._ops_onnx import ops as verb
+    elif call.tensorflow:
         from tojax.cli._ops_tensorflow import ops as verb
     else:
         from tojax.cli._ops import ops as verb

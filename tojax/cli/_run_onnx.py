@@ -26,12 +26,12 @@ def run(options: Run, start: float) -> None:
         import tojax
 
         imports = time.time() - start
+        bar.update("converting")
+        convert, model = timed(lambda: tojax.from_onnx(options.source))
         bar.update("loading")
         load, session = timed(
             lambda: onnxruntime.InferenceSession(options.source, providers=["CPUExecutionProvider"])
         )
-        bar.update("converting")
-        convert, model = timed(lambda: tojax.from_onnx(options.source))
         arrays = examples(model, options.batch)
         bar.update("running onnxruntime")
         theirs, want = _onnxruntime_times(session, arrays)

@@ -261,6 +261,7 @@ class Ops:
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = ""
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False
     tensorflow: Annotated[bool, typer.Option("--tensorflow", help="TensorFlow's instead")] = False
+    onnx: Annotated[bool, typer.Option("--onnx", help="ONNX's instead")] = False
     json: Json = False
 
 

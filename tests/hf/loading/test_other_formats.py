@@ -24,11 +24,14 @@ def said(call, source, error):
 def test_onnx(call, tmp_path):
     """As a file, also one that is not there, and as what a folder holds."""
     file = tmp_path / "model.onnx"
-    what, do = said(call, "missing.onnx", Unsupported)
-    assert what == "ONNX files are not read yet" and "exported from" in do
+    if call is tojax.convert:
+        assert "cannot be read" in said(call, "missing.onnx", BadCheckpoint)[0]
+    else:
+        what, do = said(call, "missing.onnx", BadCheckpoint)
+        assert what == "missing.onnx is an ONNX model, no checkpoint" and "from_onnx" in do
     file.write_bytes(b"\x08\x07")
-    assert said(call, str(file), Unsupported)[0] == what
-    assert said(call, tmp_path, Unsupported)[0] == what
+    assert "ONNX model" in said(call, str(file), BadCheckpoint)[0]
+    assert said(call, tmp_path, BadCheckpoint)[0] == "model.onnx is an ONNX model, no checkpoint"
 
 
 @pytest.mark.parametrize("name", ["m.tflite", "m.pt2", "m.mlpackage"])

@@ -9,7 +9,6 @@ from tojax.errors import BadCheckpoint, TojaxError, Unsupported
 ORIGIN = "give what it was exported from: a checkpoint, a SavedModel, or a torch module"
 # By suffix: (format, what to do)
 UNREAD = {
-    ".onnx": ("ONNX", ORIGIN),
     ".tflite": ("LiteRT", ORIGIN),
     ".pt2": ("torch.export", "give the module that was exported: tojax.from_torch(module)"),
     ".mlpackage": ("Core ML", ORIGIN),
@@ -22,6 +21,8 @@ def of_file(file: Path) -> TojaxError | None:
     """Returns the error for a path that is no folder; None for an unknown suffix."""
     if file.suffix in UNREAD:
         return _unread_format(file)
+    if file.suffix == ".onnx":
+        return _onnx(file)
     if file.suffix in WEIGHTS and file.is_file():
         return BadCheckpoint(
             f"{file.name} is a file of weights alone",
@@ -50,7 +51,19 @@ def of_folder(folder: Path) -> TojaxError | None:
             do="tojax.from_tensorflow(folder), tojax run, inspect and export take it",
         )
     unread = sorted(x for x in folder.iterdir() if x.suffix in UNREAD)
-    return _unread_format(unread[0]) if unread else None
+    if unread:
+        return _unread_format(unread[0])
+    graphs = sorted(folder.glob("*.onnx"))
+    return _onnx(graphs[0]) if graphs else None
+
+
+def _onnx(file: Path) -> BadCheckpoint:
+    return BadCheckpoint(
+        f"{file.name} is an ONNX model, no checkpoint",
+        where=str(file.absolute()),
+        why="a checkpoint is a folder with a config.json",
+        do="tojax.from_onnx(file), tojax run and tojax inspect take it",
+    )
 
 
 def _unread_format(file: Path) -> Unsupported:

@@ -61,6 +61,12 @@ def _histories() -> dict[tuple[str, str], list[int]]:
     return {key: sorted(versions) for key, versions in histories.items()}
 
 
+def newest() -> list[str]:
+    """Returns the names of the operators that the package has schemas of, deprecated ones too."""
+    names = (f"{domain}::{name}" if domain else name for domain, name in _histories())
+    return sorted(names, key=lambda name: ("::" in name, name))
+
+
 def _of_microsoft(domain: str, name: str) -> bool:
     return domain == MICROSOFT and name in microsoft.OPERATORS
 

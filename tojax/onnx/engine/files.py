@@ -32,7 +32,10 @@ def read(source: onnx.ModelProto | bytes | str | os.PathLike) -> onnx.ModelProto
             model = _parsed(path.read_bytes(), str(path))
         except OSError as error:
             raise BadCheckpoint(
-                f"{path} cannot be read", why=str(error), do="pass the path of an ONNX file"
+                f"{path} cannot be read",
+                where=str(path.absolute()),
+                why=str(error),
+                do="pass the path of an ONNX file",
             ) from error
         _read_external_data(model, path)
     return _in_an_opset(model)
@@ -47,7 +50,10 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
         reason = str(error)
     if reason:
         raise BadCheckpoint(
-            f"{name} is no ONNX model", why=reason, do="export or download the model again"
+            f"{name} is no ONNX model",
+            where=f"{len(data):,} bytes",
+            why=reason,
+            do="export or download the model again",
         )
     return model
 

@@ -27,7 +27,7 @@ def refuse(graph: Graph) -> None:
     """
     missing: dict[Op, list[str]] = defaultdict(list)
     for _, node in graph.each():
-        if node.body is None and not _served(node.op):
+        if node.body is None and not served(node.op):
             missing[node.op].append(node.name)
     if not missing:
         return
@@ -65,7 +65,7 @@ def _of_strings(op: Op) -> bool:
     )
 
 
-def _served(op: Op) -> bool:
+def served(op: Op) -> bool:
     """Returns whether a handler, a row or the body of ONNX's own function serves an operator."""
     if not op.version:
         return False
