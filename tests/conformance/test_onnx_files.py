@@ -19,6 +19,7 @@ from tojax.dtypes import is_float
 
 pytestmark = [
     pytest.mark.conformance,
+    pytest.mark.processes,  # pip, which downloads
     # Sizes and rates that decide what is computed are static in a call by themselves.
     pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument"),
 ]

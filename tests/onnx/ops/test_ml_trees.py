@@ -100,8 +100,8 @@ def test_no_gradient_for_the_features():
     assert (jax.vmap(apply)(X[None])[0] == apply(X)).all()
 
 
-def ensemble(modes, targets):
-    """Returns the attributes of a TreeEnsemble."""
+def forest(modes, targets):
+    """Returns the nodes, leaves, sets and roots of random trees."""
     rows, leaves, sets = [], [], {}
 
     def grow(depth):
@@ -117,6 +117,12 @@ def ensemble(modes, targets):
         return row, 0
 
     roots = [grow(4)[0] for _ in range(5)]
+    return rows, leaves, sets, roots
+
+
+def ensemble(modes, targets):
+    """Returns the attributes of a TreeEnsemble."""
+    rows, leaves, sets, roots = forest(modes, targets)
     feature, mode, value, flag, true, true_leaf, false, false_leaf = map(list, zip(*rows))
     tensor = lambda values, dtype: numpy_helper.from_array(np.array(values, dtype))
     members = [x for row in sorted(sets) for x in (*sets[row], np.nan)]
