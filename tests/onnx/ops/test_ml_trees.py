@@ -100,7 +100,7 @@ def test_no_gradient_for_the_features():
     assert (jax.vmap(apply)(X[None])[0] == apply(X)).all()
 
 
-def random_forest(modes, targets):
+def drawn_trees(modes, targets):
     """Returns the nodes, leaves, sets and roots of random trees."""
     rows, leaves, sets = [], [], {}
 
@@ -122,7 +122,7 @@ def random_forest(modes, targets):
 
 def ensemble(modes, targets):
     """Returns the attributes of a TreeEnsemble."""
-    rows, leaves, sets, roots = random_forest(modes, targets)
+    rows, leaves, sets, roots = drawn_trees(modes, targets)
     feature, mode, value, flag, true, true_leaf, false, false_leaf = map(list, zip(*rows))
     tensor = lambda values, dtype: numpy_helper.from_array(np.array(values, dtype))
     members = [x for row in sorted(sets) for x in (*sets[row], np.nan)]
