@@ -249,10 +249,10 @@ def tree_ensemble(
     """The transforms are numbered as ONNX does; onnxruntime takes SOFTMAX and LOGISTIC for each
     other.
     """
-    count, leaves = len(nodes_modes), len(leaf_targetids)
-    at = np.arange(count, count + leaves)  # leaves are behind the nodes
+    count, leaf_count = len(nodes_modes), len(leaf_targetids)
+    at = np.arange(count, count + leaf_count)  # leaves are behind the nodes
     child = lambda ids, is_leaf: np.r_[np.where(is_leaf, count, 0) + np.asarray(ids), at]
-    fill = lambda values, value: np.r_[values, np.full(leaves, value)]
+    fill = lambda values, value: np.r_[values, np.full(leaf_count, value)]
     value, sets = members(np.asarray(nodes_modes), np.asarray(nodes_splits), membership_values)
     forest = Forest(
         np.asarray(tree_roots), fill(nodes_featureids, 0), fill(nodes_modes, MODES.index(LEAF)),
