@@ -259,7 +259,7 @@ def tree_ensemble(
         fill(value, value[0]), child(nodes_truenodeids, nodes_trueleafs),
         child(nodes_falsenodeids, nodes_falseleafs),
         fill(nodes_missing_value_tracks_true or np.zeros(count), 0).astype(bool), sets,
-        *weight_table(count + leaves, n_targets, at, np.asarray(leaf_targetids), leaf_weights),
+        *weight_table(count + leaf_count, n_targets, at, np.asarray(leaf_targetids), leaf_weights),
     )  # fmt: skip
     scores, _ = aggregated(forest, leaves(forest, X), AGGREGATES[aggregate_function])
     return transformed(scores, TRANSFORM_NAMES[post_transform]).astype(X.dtype)
