@@ -161,6 +161,12 @@ def from_stablehlo(source: export.Exported | bytes | str | os.PathLike) -> Model
         source = _exported(bytes(source)) or source
     if isinstance(source, export.Exported):
         return _of_exported(source)
+    if not isinstance(source, (str, bytes, os.PathLike)):
+        raise BadCheckpoint(
+            f"a {type(source).__name__} is no StableHLO module",
+            why="known are an Exported, artifacts, MLIR and HLO protos, as bytes, text or files",
+            do="export the function: jax.export.export(jax.jit(function))(*specs)",
+        )
     run = Run(parse(os.fspath(source)))
     main = _main(run)
     names = [f"x{i}" for i in range(len(main.types) - len(run.module.globals.get("main", {})))]

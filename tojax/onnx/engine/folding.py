@@ -16,23 +16,13 @@ import numpy as np
 from tojax import trees
 from tojax.onnx.core.nodes import Node
 from tojax.stablehlo.core.static_values import is_known
+from tojax.stablehlo.engine.folding import either
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 SMALL = 64  # elements that the lowerings compute
 LARGE = 1 << 16  # elements; larger arrays are computed by the program, not stored in it
-
-
-def _each(numeric: Callable, symbolic: Callable) -> Callable:
-    """Makes a rule for numbers, and for symbolic sizes if there are any."""
-
-    def rule(a, b):
-        if object not in (a.dtype, b.dtype):
-            return numeric(a, b)
-        return np.asarray(np.frompyfunc(symbolic, 2, 1)(a, b), object)
-
-    return rule
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -88,8 +78,8 @@ NUMPY: dict[str, Callable] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
-    "Div": _each(_divide, operator.floordiv),
-    "Mod": lambda A, B, fmod: None if fmod else _each(np.mod, operator.mod)(A, B),
+    "Div": either(_divide, operator.floordiv),
+    "Mod": lambda A, B, fmod: None if fmod else either(np.mod, operator.mod)(A, B),
     "Max": lambda data_0: _fold_all(np.maximum, jax.core.max_dim, data_0),
     "Min": lambda data_0: _fold_all(np.minimum, jax.core.min_dim, data_0),
     "Neg": np.negative,
@@ -126,7 +116,7 @@ NUMPY: dict[str, Callable] = {
 def _fold_all(numeric: Callable, symbolic: Callable, arrays: Sequence[np.ndarray]) -> np.ndarray:
     first, *further = arrays
     for array in further:
-        first = _each(numeric, symbolic)(first, array)
+        first = either(numeric, symbolic)(first, array)
     return first
 
 

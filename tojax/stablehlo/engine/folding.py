@@ -28,7 +28,7 @@ def _truncated(x, y):
     return quotient * np.sign(x) * np.sign(y)
 
 
-def _either(numeric: Callable, symbolic: Callable) -> Callable:
+def either(numeric: Callable, symbolic: Callable) -> Callable:
     """Makes a rule for numbers, and for symbolic sizes if there are any."""
 
     def rule(x, y):
@@ -39,15 +39,15 @@ def _either(numeric: Callable, symbolic: Callable) -> Callable:
     return rule
 
 
-_larger = _either(np.maximum, jax.core.max_dim)
-_smaller = _either(np.minimum, jax.core.min_dim)
+_larger = either(np.maximum, jax.core.max_dim)
+_smaller = either(np.minimum, jax.core.min_dim)
 
 FOLDS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
-    "divide": _either(_truncated, operator.floordiv),
-    "remainder": _either(np.fmod, operator.mod),
+    "divide": either(_truncated, operator.floordiv),
+    "remainder": either(np.fmod, operator.mod),
     "maximum": _larger,
     "minimum": _smaller,
     "negate": np.negative,
