@@ -51,15 +51,16 @@ def fixed(count):
 
 @pytest.mark.parametrize("bound", [2.0, 9.0, 40.0, 1e4])
 def test_derivatives(bound):
-    count = turns(X, W, bound)
-    call = lambda x, w: looped(x, w, bound)
-    want = fixed(count)
-    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3)
-    close(call(X, W), want(X, W))
-    close(jax.jvp(call, (X, W), (W, X))[1], jax.jvp(want, (X, W), (W, X))[1])
-    sums = lambda f: jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(X, W)
-    for mine, theirs in zip(sums(call), sums(want)):
-        close(mine, theirs)
+    """In 64 bits: rounding to 32 grows by 3 % of a derivative in 292 turns."""
+    with jax.enable_x64(True):
+        x, w = (jnp.asarray(np.asarray(v, np.float64)) for v in (X, W))
+        call, want = lambda x, w: looped(x, w, bound), fixed(turns(x, w, bound))
+        close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7)
+        close(call(x, w), want(x, w))
+        close(jax.jvp(call, (x, w), (w, x))[1], jax.jvp(want, (x, w), (w, x))[1])
+        sums = lambda f: jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(x, w)
+        for mine, theirs in zip(sums(call), sums(want)):
+            close(mine, theirs)
 
 
 def test_more_turns_than_slots_were_taken():
