@@ -84,7 +84,8 @@ def test_gradient(name):
         near = [function(*(x + e * d for x, d in zip(at, steps))) for e in (1e-6, -1e-6)]
         out, pullback = jax.vjp(function, *at)
         for slope, value, above, below in zip(forward, out, *near):
-            difference = (np.asarray(above) - np.asarray(below)) / 2e-6
+            with np.errstate(invalid="ignore"):  # of infinities
+                difference = (np.asarray(above) - np.asarray(below)) / 2e-6
             finite = np.isfinite(difference)
             largest = np.abs([1, *difference[finite], *np.asarray(value)[np.isfinite(value)]]).max()
             np.testing.assert_allclose(

@@ -120,6 +120,9 @@ def converted(x: jax.Array, dtype: np.dtype, saturate: bool) -> jax.Array:
         return x != 0
     if target.name in NARROW and is_float(x.dtype):
         x = x.astype(jnp.int32)  # of which the lowest bits stay
+    if target.name.endswith("fnuz"):  # where the bits of -0 are those of NaN
+        half = float(jnp.finfo(target).smallest_subnormal) / 2
+        x = jnp.where(jnp.abs(x) <= half, 0, x)
     if saturate and target.itemsize == 1 and is_float(target) and is_float(x.dtype):
         info = jnp.finfo(target)
         bounded = jnp.clip(x, float(info.min), float(info.max))
