@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import onnx
 
 from tojax import trees
@@ -72,10 +71,6 @@ class OnnxSource(SourceBase):
     def tapped(self, tap: Tap) -> OnnxSource:
         """Returns the same graph with a tap on the values of these names."""
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
-
-    def as_array(self, leaf: object) -> Any:
-        """Returns an input leaf as JAX takes it."""
-        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Evaluates the graph; it writes no state."""

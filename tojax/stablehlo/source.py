@@ -15,7 +15,7 @@ import numpy as np
 from jax import export
 
 from tojax import trees
-from tojax.dtypes import canonical, fitting
+from tojax.dtypes import canonical
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.source import SourceBase
@@ -63,10 +63,6 @@ class StableHLOSource(SourceBase):
                 do="export the model in training mode",
             )
         return self
-
-    def as_array(self, leaf: object) -> Any:
-        """Returns an input leaf as JAX takes it."""
-        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Evaluates the module's main function."""

@@ -11,13 +11,14 @@ import jax
 
 from tojax import trees
 from tojax.calls.taps import Readings
-from tojax.errors import BadCheckpoint, MissingRng, TojaxError
+from tojax.errors import BadCheckpoint, TojaxError
 from tojax.onnx import control_flow, ops  # noqa: F401  (they fill the registries)
 from tojax.onnx.core.nodes import Graph, Node
 from tojax.onnx.core.running import HANDLERS
 from tojax.onnx.core.schema import Known, Static, row_of
 from tojax.onnx.engine import binding, schema_functions
 from tojax.onnx.engine.folding import fold
+from tojax.stablehlo.core.draws import Draws
 from tojax.stablehlo.core.origins import NONE, Origin, Origins
 from tojax.stablehlo.core.static_values import as_jax, known
 from tojax.table import Row
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 PASSING = {"If"}  # its outputs are those of one graph
 
 
-class Run:
+class Run(Draws):
     """The values by name, those of the graphs around it too, and the keys that are left."""
 
     def __init__(
@@ -42,7 +43,6 @@ class Run:
         self.values: ChainMap[str, Any] = ChainMap()
         self.origins_of: ChainMap[str, Origin] = ChainMap({} if origins_of is None else origins_of)
         self.origins = Origins()
-        self.drawn = 0
 
     def graph(
         self, graph: Graph, inputs: Sequence[PyTree], origins: Sequence[Origin] | None = None
@@ -150,21 +150,6 @@ class Run:
 
     def _inner(self, rng: jax.Array | None) -> Run:
         return Run(self.weights, rng, self.readings)
-
-    def key(self, node: Node) -> jax.Array:
-        """Returns a new key for every node that draws.
-
-        Raises:
-          MissingRng: the caller gave none.
-        """
-        if self.rng is None:
-            raise MissingRng(
-                f"{node.op} draws random numbers",
-                why="no key was given",
-                do="pass rng=jax.random.key(0)",
-            )
-        self.drawn += 1
-        return jax.random.fold_in(self.rng, self.drawn)
 
     def branch_key(self, node: Node) -> jax.Array | None:
         """Returns a key for the graphs of a node, None if the caller gave none."""

@@ -11,7 +11,7 @@ import jax
 
 from tojax import trees
 from tojax.calls.taps import Readings
-from tojax.errors import MissingRng
+from tojax.stablehlo.core.draws import Draws
 from tojax.stablehlo.core.origins import NONE, Origin, Origins
 from tojax.stablehlo.core.static_values import as_jax, is_known, known
 from tojax.table import Row
@@ -29,7 +29,7 @@ PASSING = {  # their outputs are those of one function
 }  # fmt: skip
 
 
-class Run:
+class Run(Draws):
     """The values of variables as they change, the keys that are left, the functions to call."""
 
     def __init__(
@@ -43,7 +43,6 @@ class Run:
         self.readings = readings
         self.initial = dict(variables)  # their values before the model assigned any
         self.written: set[Any] = set()
-        self.drawn = 0
         self.packed: dict[int, tuple] = {}  # id of a vector -> vector, entries
         self.least: dict[int, tuple] = {}  # id of a size -> size, lower bound
         self.stack: list[str] = []
@@ -163,21 +162,6 @@ class Run:
     def entries(self, vector: Any) -> Any:
         """Returns a vector as a sequence; entries known when it was packed are numpy arrays."""
         return self.packed.get(id(vector), (None, vector))[1]
-
-    def key(self, node: Node) -> jax.Array:
-        """Returns a new key for every node that draws.
-
-        Raises:
-          MissingRng: the caller gave none.
-        """
-        if self.rng is None:
-            raise MissingRng(
-                f"{node.op} draws random numbers",
-                why="no key was given",
-                do="pass rng=jax.random.key(0)",
-            )
-        self.drawn += 1
-        return jax.random.fold_in(self.rng, self.drawn)
 
 
 def _known_integers(inputs: Sequence[Any]) -> list[Any]:
