@@ -74,8 +74,10 @@ def frontend_of(source: Any) -> str | None:
     """
     if type(source).__name__ == "ModelProto":
         return "onnx"
-    if isinstance(source, (bytes, bytearray)):  # the first field of a ModelProto is a number
-        return "onnx" if source[:1] == b"\x08" else "stablehlo"
+    if isinstance(source, (bytes, bytearray)):
+        # A ModelProto begins with its version; a flatbuffer with an offset, whose second byte is 0.
+        is_proto = source[:1] == b"\x08" and source[1:2] != b"\x00"
+        return "onnx" if is_proto else "stablehlo"
     if type(source).__name__ == "Exported":
         return "stablehlo"
     if isinstance(source, (str, os.PathLike)):
