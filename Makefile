@@ -3,7 +3,7 @@ VENV   ?= .venv
 PYTHON ?= python3
 # The tested versions for this Python.
 PINNED := $(shell $(PYTHON) docs/versions.py constraints)
-EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
+EXTRAS ?= hf,gguf,cli,flax,train,onnx,docs,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 
@@ -28,7 +28,7 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions bench clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions bench clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -59,8 +59,11 @@ format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write docs/ops*.md, the tables of covered ops
-	@mkdir -p docs
+docs: $(READY)  ## the site in build/docs: notebooks are run where they changed, warnings are errors
+	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
+ops: $(READY)  ## write docs/ops*.md, the tables of covered operators
 	$(PY) -m tojax ops --markdown > docs/ops.md
 	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
 	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md

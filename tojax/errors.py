@@ -1,8 +1,21 @@
-"""One class per mistake; every message has four lines: what, where, why, what to do."""
+"""One class per mistake; a message says what, where, why, what to do, and which page tells more."""
 
 from __future__ import annotations
 
 import re
+
+SITE = "https://tojax.readthedocs.io/en/latest"
+
+
+def page(kind: type) -> str:
+    """Returns the address of the page of a class of this file, or of its nearest base here.
+
+    Example:
+      >>> page(MissingRng)
+      'https://tojax.readthedocs.io/en/latest/errors/MissingRng.html'
+    """
+    name = next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
+    return f"{SITE}/errors/{name}.html"
 
 
 class TojaxError(Exception):
@@ -20,6 +33,7 @@ class TojaxError(Exception):
         where: here
         why:   because
         do:    mend it
+        see:   https://tojax.readthedocs.io/en/latest/errors/TojaxError.html
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
@@ -30,8 +44,8 @@ class TojaxError(Exception):
     def advise(self, do: str) -> None:
         """Another way out; a caller may know a better one."""
         self.do = do
-        labelled = zip(("where:", "why:", "do:"), (self.where, self.why, do))
-        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in labelled if v)]),)
+        lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": page(type(self))}
+        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in lines.items() if v)]),)
 
     def __str__(self) -> str:
         return str(self.args[0])  # an ImportError keeps a message of its own
@@ -235,6 +249,7 @@ def missing(error: ImportError, verb: str = "") -> ImportError:
         where: No module named 'optax'
         why:   the extra tojax[train] brings it
         do:    pip install "tojax[train]"
+        see:   https://tojax.readthedocs.io/en/latest/errors/MissingDependency.html
     """
     named = error.name or next(iter(re.findall(r"No module named '([\w.]+)'", str(error))), "")
     package = named.partition(".")[0]
