@@ -28,10 +28,10 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions bench clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions bench release-check clean
 
 help:  ## print the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY)  ## make .venv with the tested versions
 
@@ -128,6 +128,9 @@ TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
 bench: $(READY)  ## timings on this machine, beside the other ways to run a model
 	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
 	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+release-check: $(READY)  ## build wheel and sdist; install the wheel with each extra alone and use it
+	$(PY) release/check.py $(if $(CASES),--extras $(CASES))
 
 clean:  ## remove caches, builds, results (.venv stays)
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis
