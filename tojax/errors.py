@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 SITE = "https://tojax.readthedocs.io/en/latest"
 
@@ -236,16 +238,30 @@ EXTRAS = {
     **{name: name for name in ("gguf", "flax", "ray")},
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
-OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export")  # they need both
+# They need torch and transformers.
+OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
+OF_CHECKPOINTS += ("pipeline", "register_exporters")
 
 
-def missing(error: ImportError, verb: str = "") -> ImportError:
-    """Returns the error that says what to install, of an import that failed in a verb; other
-    failures stay as they are.
+@contextlib.contextmanager
+def imports_of(user: str) -> Iterator[None]:
+    """Raises ``MissingDependency`` for a package that a part imports and that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (explained := missing(error, user)) is error:
+            raise
+        raise explained from error
+
+
+def missing(error: ImportError, user: str = "tojax") -> ImportError:
+    """Returns the error that says what to install, of an import that failed in a verb or a part;
+    other failures stay as they are.
 
     Example:
-      >>> print(missing(ModuleNotFoundError("No module named 'optax'", name="optax"), "finetune"))
-      tojax finetune needs the package optax, which is not installed
+      >>> error = ModuleNotFoundError("No module named 'optax'", name="optax")
+      >>> print(missing(error, "tojax.train"))
+      tojax.train needs the package optax, which is not installed
         where: No module named 'optax'
         why:   the extra tojax[train] brings it
         do:    pip install "tojax[train]"
@@ -256,11 +272,11 @@ def missing(error: ImportError, verb: str = "") -> ImportError:
     if package not in EXTRAS and package not in CORE:
         return error
     extra = EXTRAS.get(package)
-    if package == "torch" and verb in OF_CHECKPOINTS:
+    if package == "torch" and re.split(r"[ .]", user)[-1] in OF_CHECKPOINTS:
         extra = "hf"
     requirement = f"tojax[{extra}]" if extra else "tojax"
     return MissingDependency(
-        f"tojax {verb}".strip() + f" needs the package {package}, which is not installed",
+        f"{user} needs the package {package}, which is not installed",
         where=str(error).splitlines()[0] if str(error) else "",
         why=f"the extra {requirement} brings it" if extra else "nothing runs without it",
         do=f'pip install "{requirement}"',
