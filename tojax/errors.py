@@ -211,6 +211,13 @@ class NotRolled(UserWarning):
     """No layers repeat, so that nothing was rolled into a loop."""
 
 
+# First and last versions that the private names of these packages were tested with: `make compat`.
+TESTED = {
+    "jax": ("0.10.0", "0.12.0.1"),
+    "torch": ("2.10.0", "2.15.0"),
+    "transformers": ("4.57.6", "5.24.0"),
+    "tensorflow": ("2.21.0", "2.21.0"),
+}
 # The extra of pyproject.toml that brings a package.
 EXTRAS = {
     "torch": "torch",

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-import numpy as np
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -72,8 +71,8 @@ def _finite(value: Any) -> Any:
         return {str(k): _finite(x) for k, x in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(x) for x in value]
-    if isinstance(value, np.generic):
-        value = value.item()
+    if hasattr(value, "item") and not hasattr(value, "__len__"):
+        value = value.item()  # a scalar of numpy
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
