@@ -87,7 +87,7 @@ def run(call: options.Run) -> None:
 @command(
     app, RUN,
     f"tojax generate {DEMO} --prompt 'def main('",
-    f"tojax generate {DEMO} -p 'import os' -n 32 --temperature 0.8 --seed 1",
+    f"tojax generate {DEMO} -p import --temperature 0.8 --seed 1",
     f"echo 'def main(' | tojax generate {DEMO} -p - --json",
 )  # fmt: skip
 def generate(call: options.Generate) -> None:
@@ -204,7 +204,7 @@ def export(call: options.Export) -> None:
     app, WRITE,
     f"tojax flax {DEMO} -o llama.py",
     f"tojax flax {DEMO} --style linen -o llama_linen.py",
-    "tojax flax examples.torch_digits:Net --input 2x1x8x8 -o net.py",
+    "tojax flax examples.torch_gpt:GPT --input 2x64:int -o gpt.py",
 )  # fmt: skip
 def flax(call: options.Flax) -> None:
     """Write a PyTorch module as readable Flax source code.
@@ -258,7 +258,7 @@ def finetune(call: options.Finetune) -> None:
 @command(
     app, PLAN,
     f"tojax plan {DEMO} --chips v6e-8 --length 128",
-    f"tojax plan {DEMO} --chips h100-8 --train --remat --length 512 --batch 64",
+    f"tojax plan {DEMO} --chips h100-8 --train --length 512 --batch 64",
     f"tojax plan {DEMO} --chips v5p-16 --decode --length 512 --json",
 )  # fmt: skip
 def plan(call: options.Plan) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from tojax import __version__
 from tojax.cli import _machine, _shown
@@ -46,11 +47,11 @@ def _imported(package: Package) -> Package:
 
 def _about(installed: dict[str, Package], jax: dict[str, Any]) -> dict[str, Any]:
     """Returns all that is known, by name."""
-    variables = _machine.environment()
+    variables, problems = _machine.environment(), _core_problems(installed, jax)
     works = {x.name: {"works": x.works, "why": x.why, "fix": x.fix} for x in features(installed)}
     return {
-        "works": not _core_problems(installed, jax),
-        "problems": _core_problems(installed, jax),
+        "works": not problems,
+        "problems": problems,
         "tojax": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -69,9 +70,8 @@ def _core_problems(installed: dict[str, Package], jax: dict[str, Any]) -> list[s
     """Returns why the core does not work, each problem with the way out."""
     problems = []
     if sys.version_info < OLDEST:
-        problems.append(
-            f"Python {platform.python_version()}: {'.'.join(map(str, OLDEST))} is needed"
-        )
+        oldest = ".".join(map(str, OLDEST))
+        problems.append(f"Python {platform.python_version()} is too old: {oldest} is needed")
     for name in CORE:
         package = installed[name]
         if package.problem:
@@ -90,11 +90,11 @@ def _show(about: dict[str, Any], installed: dict[str, Package]) -> None:
     line(_hardware(about["hardware"]))
     for text in _devices(about["jax"]):
         line(text)
-    rows = [(x.name, x.version or "-", x.note) for x in installed.values()]
+    rows = [(x.name, x.version or "-", x.tested_with, x.note) for x in installed.values()]
     line()
-    console.print(_shown.table(["package", "version", "remark"], rows))
+    console.print(_shown.table(["package", "version", "tested with", "remark"], rows))
     rows = [
-        (name, "yes" if x["works"] else "no", "" if x["works"] else f"{x['fix']}")
+        (name, "yes" if x["works"] else "no", escape(x["fix"]))
         for name, x in about["features"].items()
     ]
     line()
@@ -141,11 +141,9 @@ def _devices(jax: dict[str, Any]) -> list[str]:
 def _caches(about: dict[str, dict[str, Any]]) -> list[str]:
     """Returns lines about the caches."""
     compiled, hub = about["compilation"], about["hugging_face"]
-    programs = (
-        f", {compiled['programs']} programs, {size(compiled['bytes'])}"
-        if "bytes" in compiled
-        else ""
-    )
+    programs = ""
+    if "bytes" in compiled:
+        programs = f", {compiled['programs']} programs, {size(compiled['bytes'])}"
     return [
         f"compilation cache: {compiled['folder'] or 'off'}{programs}",
         f"Hugging Face cache: {hub['folder']}, {hub['models']} models, {size(hub['bytes'])}",

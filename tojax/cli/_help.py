@@ -33,10 +33,11 @@ class Command(TyperCommand):
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]
         options = [(p, r) for p, r in records if r and p.param_type_name == "option"]
         arguments = [r for p, r in records if r and p.param_type_name == "argument"]
-        groups = _grouped((self._title(p.name, len(options)), r) for p, r in options)
+        groups = _grouped((self._title(p.name), r) for p, r in options)
         _write(formatter, [("Arguments", arguments), *groups])
 
-    def _title(self, option: str, count: int) -> str:
+    def _title(self, option: str) -> str:
+        count = sum(p.param_type_name == "option" for p in self.params)
         names = GROUP_OF if count > MANY else {}
         return names.get(f"{self.name}.{option}") or names.get(option) or "Options"
 

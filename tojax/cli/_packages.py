@@ -31,7 +31,8 @@ FEATURES = (
     ("training", "optax orbax grain qwix tqdm", "tojax[train]"),
     ("Ray", f"{HF} optax ray", "tojax[ray]"),
     ("pictures", "matplotlib", "matplotlib"),
-    ("command line", "typer rich filelock", "tojax[cli]"),
+    ("command line", "typer rich", "tojax[cli]"),
+    ("size limit of the cache", "filelock", "tojax[cli]"),
 )
 GENERATION = {"transformers": "5.8"}  # the first version that generates, see README.md
 LONGEST = 300  # seconds of an import
@@ -140,8 +141,8 @@ def import_problem(package: Package) -> str:
         return f"its import takes more than {LONGEST} s"
     if done.returncode == 0:
         return ""
-    lines = done.stderr.strip().splitlines() or [f"its import ends with code {done.returncode}"]
-    return f"cannot be imported: {lines[-1]}"
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return f"cannot be imported: {last}"
 
 
 @dataclass(frozen=True)

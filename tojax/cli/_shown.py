@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 WIDE = 1000  # columns of output that is no terminal: no line is cut
+NAMES = 0.4  # of a terminal's width: the most that the first column of a table takes
 
 
 def console() -> Console:
@@ -34,7 +35,7 @@ def progress(text: str) -> Status:
 
 
 class NamesFirst(Table):
-    """A table whose first column is narrowed last, and folded rather than cut."""
+    """A table whose names, in the first column, are folded where they do not fit."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         """Adds a row; the first cell is a name."""
@@ -54,8 +55,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: 
     """
     right = options.pop("right", ())
     result = NamesFirst(title_justify="left", **options)
+    widest = int(NAMES * console().width) if sys.stdout.isatty() else None
     for i, name in enumerate(header):
-        result.add_column(name, justify="right" if i in right else "left", no_wrap=i == 0)
+        justify: JustifyMethod = "right" if i in right else "left"
+        limit = widest if i == 0 else None
+        result.add_column(name, justify=justify, no_wrap=i == 0, max_width=limit, overflow="fold")
     for row in rows:
         result.add_row(*row)
     return result

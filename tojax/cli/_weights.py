@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from jaxtyping import PyTree
 
+    from tojax.flax.matching.report import Report
     from tojax.hf.loading.checkpoint import Checkpoint
 
 
@@ -45,10 +47,20 @@ def weights(options: Weights) -> None:
             {"matches": [vars(x) for x in report], "left_out": dict(report.left_out)}
             | {"checked": report.checked, "written": str(target)}
         )
-    _shown.console().print(str(report), markup=False)
+    _show(report)
     if not inputs:
         console.print("the models were not run: --jax MODULE:CLASS --input SHAPE does that")
     return console.print(f"{target}: {len(report.matches)} arrays of {type(module).__name__}")
+
+
+def _show(report: Report) -> None:
+    """Prints the matches as a table, and below it what was left out and how it was checked."""
+    rows = [(x.flax, x.torch, x.layout, x.how, x.cast) for x in report]
+    header = ["flax", "torch", "layout", "decided by", "cast"]
+    _, *lines = str(replace(report, matches=())).splitlines()
+    console = _shown.console()
+    console.print(_shown.table(header, rows))
+    console.print("\n".join(lines), markup=False)
 
 
 def _decision(text: str) -> tuple[str, str | None]:
