@@ -14,8 +14,9 @@ from tojax.cli import _doctor, _machine, _packages, _traps
 
 __all__ = ["tojax"]  # the fixture
 
-JAX = {"error": None, "devices": [{"platform": "cpu"}], "x64": False, "seconds": {}}
-BROKEN = JAX | {"error": "RuntimeError: no device", "devices": []}
+JAX = _machine.JaxState(devices=(_machine.Device("cpu", "cpu", 1, None),), x64=False)
+GPU = _machine.JaxState(devices=(_machine.Device("gpu", "H100", 1, 85_000_000_000),))
+BROKEN = _machine.JaxState(error="RuntimeError: no device")
 
 
 def installed(**versions):
@@ -99,8 +100,8 @@ def test_the_core(tojax, monkeypatch):
 def test_a_jax_that_is_broken(monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "jax", None)
-        assert _machine.jax_state()["error"].startswith("ModuleNotFoundError")
-    problems = _doctor._core_problems(broken("numpy"), JAX)
+        assert _machine.jax_state().error.startswith("ModuleNotFoundError")
+    problems = _doctor.core_problems(broken("numpy"), JAX)
     assert problems == [
         "numpy: cannot be imported: SyntaxError: "
         f'pip install --force-reinstall "numpy=={metadata.version("numpy")}"'
@@ -118,7 +119,7 @@ def test_traps(monkeypatch, tmp_path):
     assert _traps.traps(installed(), JAX, {}) == []
     assert "jaxlib 0.0.1 is installed" in _traps.library_trap(installed(jaxlib="0.0.1"))
     assert "jaxlib 99.0 is installed" in _traps.library_trap(installed(jaxlib="99.0"))
-    assert "64-bit" in _traps.x64_trap(JAX | {"x64": True})
+    assert "64-bit" in _traps.x64_trap(dataclasses.replace(JAX, x64=True))
     assert "HTTPS_PROXY" in _traps.network_trap({"HTTPS_PROXY": "http://proxy"})
     assert "HF_HUB_OFFLINE" in _traps.network_trap({"HF_HUB_OFFLINE": "1"})
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
@@ -135,7 +136,8 @@ def test_traps_of_gpus(monkeypatch, tmp_path):
     assert not _traps.torch_trap(installed())
     assert 'pip install "jax[cuda13]"' in _traps.gpu_trap(JAX, {})
     assert "unset JAX_PLATFORMS" in _traps.gpu_trap(JAX, {"JAX_PLATFORMS": "cpu"})
-    assert not _traps.gpu_trap(JAX | {"devices": [{"platform": "gpu"}]}, {})
+    assert not _traps.gpu_trap(GPU, {})
+    assert _doctor._devices(GPU)[0] == "JAX device: 1 x gpu (H100), 85.00 GB each"
 
 
 def test_the_build_of_torch_is_read_from_its_file(monkeypatch, tmp_path):
@@ -163,8 +165,8 @@ def test_the_hub_folder(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert _machine.hub_folder() == Path("/x/huggingface/hub")
-    monkeypatch.setenv("HF_HOME", "/home")
-    assert _machine.hub_folder() == Path("/home/hub")
+    monkeypatch.setenv("HF_HOME", "/hf")
+    assert _machine.hub_folder() == Path("/hf/hub")
     monkeypatch.setenv("HF_HUB_CACHE", "/hub")
     assert _machine.hub_folder() == Path("/hub")
 

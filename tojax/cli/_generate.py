@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
+    from tojax.cli._tokenizer import FastTokenizer
+
 console = Console(stderr=True)
 
 
@@ -55,7 +57,12 @@ def generate(options: Generate, start: float) -> None:
 
 
 def report(
-    options: Generate, name: str, tokenizer: Any, ids: np.ndarray, out: np.ndarray, stages: Stages
+    options: Generate,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase | FastTokenizer,
+    ids: np.ndarray,
+    out: np.ndarray,
+    stages: Stages,
 ) -> None:
     """Prints the text as JSON with ``--json``, and the seconds of each stage with ``--profile``."""
     if options.json:

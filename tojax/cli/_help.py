@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typer.core import TyperCommand, TyperGroup
 
-from tojax.cli._codes import ExitCode
+from tojax.cli._codes import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
 MANY = 8  # options; more of them are shown in groups
 GROUPS = {
@@ -25,10 +26,23 @@ GROUPS = {
 GROUP_OF = {name: title for title, names in GROUPS.items() for name in names.split()}
 
 
+class Formatter(Protocol):
+    """The part of click's formatter that is used here; newer typers have a copy of click."""
+
+    def section(self, name: str) -> AbstractContextManager[None]:
+        """Writes a title, and indents what follows."""
+
+    def write(self, string: str) -> None:
+        """Writes a text as it is."""
+
+    def write_dl(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Writes two columns."""
+
+
 class Command(TyperCommand):
     """A verb; the lines of its epilog are examples."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def format_options(self, ctx: Any, formatter: Formatter) -> None:
         """Writes arguments and options, many of them in groups."""
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]
         options = [(p, r) for p, r in records if r and p.param_type_name == "option"]
@@ -41,7 +55,7 @@ class Command(TyperCommand):
         names = GROUP_OF if count > MANY else {}
         return names.get(f"{self.name}.{option}") or names.get(option) or "Options"
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+    def format_epilog(self, ctx: Any, formatter: Formatter) -> None:
         """Writes the examples as they stand: no line is wrapped."""
         if self.epilog:
             with formatter.section("Examples"):
@@ -51,14 +65,14 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """The verbs, in groups."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Formatter) -> None:
         """Writes the first sentence of each verb's help, group by group."""
-        verbs = self.commands.items()
-        _write(formatter, _grouped((v.rich_help_panel, (k, v.short_help)) for k, v in verbs))
+        verbs: Any = self.commands.values()
+        _write(formatter, _grouped((x.rich_help_panel, (x.name, x.short_help)) for x in verbs))
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+    def format_epilog(self, ctx: Any, formatter: Formatter) -> None:
         """Writes the exit codes, and the first example."""
-        _write(formatter, [("Exit codes", [(str(int(x)), x.meaning) for x in ExitCode])])
+        _write(formatter, [("Exit codes", [(str(int(x)), text) for x, text in MEANINGS.items()])])
         super().format_epilog(ctx, formatter)
 
 
@@ -69,7 +83,7 @@ def _grouped(records: Iterable[tuple[str, tuple]]) -> list[tuple[str, list[tuple
     return [*groups.items()]
 
 
-def _write(formatter: Any, sections: Sequence[tuple[str, Sequence[tuple]]]) -> None:
+def _write(formatter: Formatter, sections: Sequence[tuple[str, Sequence[tuple]]]) -> None:
     """Writes lists of (name, help) under their titles, all with the same columns."""
     names = [len(name) for _, records in sections for name, _ in records]
     widest = min(max(names, default=0), 30)

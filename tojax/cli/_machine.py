@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-import time
-from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tojax.calls import compilation_cache
 from tojax.cli import _cache
+from tojax.cli._shown import timed
+
+if TYPE_CHECKING:
+    import jax
 
 VARIABLES = (
     "JAX_PLATFORMS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_DISABLE_JIT",
@@ -23,39 +28,65 @@ VARIABLES = (
 )  # fmt: skip
 
 
-def jax_state() -> dict[str, Any]:
-    """Imports JAX, and runs a small program on its first device.
+@dataclass(frozen=True)
+class Device:
+    """JAX's devices of one kind, and the bytes of one of them, None where that is not reported."""
 
-    Returns:
-      ``error``, None if the device computes; ``devices`` by platform and kind, with their number
-      and the bytes of one; ``x64``; ``seconds`` of the import and of the program.
+    platform: str
+    kind: str
+    count: int
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class JaxState:
+    """JAX's devices, and how a small program ran; ``error`` is None if it did.
+
+    Attributes:
+      x64: whether numbers have 64 bits by default.
+      seconds: of the import and of the program.
     """
-    began = time.perf_counter()
-    state: dict[str, Any] = {"error": None, "devices": [], "x64": None, "seconds": {}}
-    try:
-        import jax
 
-        state["seconds"]["import"] = time.perf_counter() - began
-        state["x64"] = bool(jax.config.read("jax_enable_x64"))
-        devices = jax.devices()
-        kinds = Counter((x.platform, x.device_kind) for x in devices)
-        state["devices"] = [
-            {"platform": platform, "kind": kind, "count": count, "bytes": _memory(devices[0])}
-            for (platform, kind), count in kinds.items()
-        ]
-        began = time.perf_counter()
-        total = float(jax.jit(lambda x: (2 * x).sum())(jax.numpy.arange(4.0)))
-        state["seconds"]["program"] = time.perf_counter() - began
-        if total != 12:
-            state["error"] = f"the device computes {total} for 2 * (0 + 1 + 2 + 3)"
+    error: str | None = None
+    devices: tuple[Device, ...] = ()
+    x64: bool | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """A folder of a cache, None if it is off; ``entries`` are programs or models."""
+
+    folder: str | None
+    entries: int | None = None
+    bytes: int | None = None
+
+
+def jax_state() -> JaxState:
+    """Imports JAX, and runs a small program on its first device."""
+    state = JaxState()
+    try:
+        seconds, jax = timed(lambda: importlib.import_module("jax"))
+        state = replace(state, seconds={"import": seconds}, x64=jax.config.read("jax_enable_x64"))
+        state = replace(state, devices=_devices(jax.devices()))
+        double = lambda: float(jax.jit(lambda x: (2 * x).sum())(jax.numpy.arange(4.0)))
+        seconds, total = timed(double)
+        state = replace(state, seconds={**state.seconds, "program": seconds})
+        if total == 12:
+            return state
+        return replace(state, error=f"the device computes {total} for 2 * (0 + 1 + 2 + 3)")
     except Exception as error:  # whatever a package that is broken raises
         message = (str(error).strip() or "no message").splitlines()[0]
-        state["error"] = f"{type(error).__name__}: {message}"
-    return state
+        return replace(state, error=f"{type(error).__name__}: {message}")
 
 
-def _memory(device: Any) -> int | None:
-    return (device.memory_stats() or {}).get("bytes_limit")  # CPUs report none
+def _devices(devices: Sequence[jax.Device]) -> tuple[Device, ...]:
+    """Returns the devices by kind."""
+    kinds: dict[tuple[str, str], list[jax.Device]] = {}
+    for device in devices:
+        kinds.setdefault((device.platform, device.device_kind), []).append(device)
+    memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")  # CPUs report none
+    return tuple(Device(*kind, len(x), memory(x[0])) for kind, x in kinds.items())
 
 
 def hardware() -> dict[str, int | None]:
@@ -78,16 +109,20 @@ def hardware() -> dict[str, int | None]:
     return {**about, "memory": memory, "available_memory": available}
 
 
-def caches() -> dict[str, dict[str, Any]]:
-    """Returns folder and bytes of the compilation cache and of the Hugging Face cache."""
+def caches() -> dict[str, CacheFolder]:
+    """Returns the compilation cache and the Hugging Face cache."""
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    is_default = folder == str(compilation_cache.default_folder())
-    compiled = _cache.contents() if is_default else {"folder": folder}
+    compiled = CacheFolder(folder)
+    if folder == str(compilation_cache.default_folder()):
+        about = _cache.contents()
+        compiled = CacheFolder(folder, about["programs"], about["bytes"])
     hub = hub_folder()
     models = [*hub.glob("models--*")] if hub.is_dir() else []
     nbytes = sum(x.stat().st_size for y in models for x in y.glob("blobs/*") if x.is_file())
-    hub_cache = {"folder": str(hub), "models": len(models), "bytes": nbytes}
-    return {"compilation": compiled, "hugging_face": hub_cache}
+    return {
+        "compilation": compiled,
+        "Hugging Face": CacheFolder(str(hub), len(models), nbytes),
+    }
 
 
 def hub_folder() -> Path:

@@ -39,10 +39,10 @@ class NamesFirst(Table):
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         """Adds a row; the first cell is a name."""
-        name, *others = cells
+        name, *numbers = cells
         text = Text.from_markup(name, overflow="fold")
         text.no_wrap = False
-        super().add_row(text, *others, **options)
+        super().add_row(text, *numbers, **options)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:

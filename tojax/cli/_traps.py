@@ -9,9 +9,9 @@ import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from tojax.calls import compilation_cache
+from tojax.cli._machine import JaxState
 from tojax.cli._packages import Package, numbers
 from tojax.units import size
 
@@ -20,14 +20,8 @@ PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 NVIDIA = Path("/dev/nvidiactl")  # the driver's device, on Linux
 
 
-def traps(installed: dict[str, Package], jax: dict[str, Any], variables: dict[str, str]) -> list:
-    """Returns a sentence for each known trap.
-
-    Args:
-      installed: the packages by name.
-      jax: the state of JAX, as ``_machine.jax_state`` returns it.
-      variables: the environment variables that matter.
-    """
+def traps(installed: dict[str, Package], jax: JaxState, variables: dict[str, str]) -> list[str]:
+    """Returns a sentence for each known trap, from packages, JAX and environment variables."""
     texts = [
         library_trap(installed),
         gpu_trap(jax, variables),
@@ -75,9 +69,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def gpu_trap(jax: dict[str, Any], variables: dict[str, str]) -> str:
+def gpu_trap(jax: JaxState, variables: dict[str, str]) -> str:
     """Returns the trap of a GPU that JAX does not use."""
-    platforms = {x["platform"] for x in jax["devices"]}
+    platforms = {x.platform for x in jax.devices}
     if not NVIDIA.exists() or platforms != {"cpu"}:
         return ""
     if "JAX_PLATFORMS" in variables:
@@ -119,9 +113,9 @@ def order_trap(installed: dict[str, Package]) -> str:
     )
 
 
-def x64_trap(jax: dict[str, Any]) -> str:
+def x64_trap(jax: JaxState) -> str:
     """Returns the trap of 64-bit numbers."""
-    if not jax["x64"]:
+    if not jax.x64:
         return ""
     return (
         "JAX's 64-bit mode is on: numbers without a dtype are float64 and int64, slow on most "
