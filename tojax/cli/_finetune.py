@@ -158,7 +158,7 @@ def memory(step: Any, state: Any, batch: Any) -> dict[str, int]:
 
 def results(out: Path) -> dict[str, Any]:
     """Returns the last metrics of the run by name, and draws its curve where that is possible."""
-    last = {}
+    last: dict[str, float] = {}
     for name in ("loss", "eval_loss"):
         steps, values = _curve.losses(out, name)
         last |= {"steps": steps[-1], name: values[-1]} if steps else {}

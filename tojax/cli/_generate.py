@@ -41,7 +41,7 @@ def generate(options: Generate, start: float) -> None:
         stages.end("weights")
         tokenizer = tokenizer_of(checkpoint, options.tokenizer)
         stages.end("tokenizer")
-    ids = encode(tokenizer, prompt)
+    ids: Any = encode(tokenizer, prompt)
     new_tokens = room(model.source.module, ids, options.max_new_tokens)
     stages.listen()
     if options.json:
@@ -182,6 +182,7 @@ def stream(
 
     class Streamer(TextStreamer):
         prompt: Any = None
+        has_printed_prompt = False
 
         def put(self, value):
             if self.prompt is None:
@@ -197,8 +198,8 @@ def stream(
             super().end()
 
         def print_prompt(self):
-            if self.next_tokens_are_prompt:
-                self.next_tokens_are_prompt = False
+            if not self.has_printed_prompt:
+                self.has_printed_prompt = True
                 bar.stop()
                 super().put(self.prompt)
 

@@ -73,7 +73,7 @@ class Group(TyperGroup):
     def format_epilog(self, ctx: Any, formatter: Formatter) -> None:
         """Writes the exit codes, and the first example."""
         _write(formatter, [("Exit codes", [(str(int(x)), text) for x, text in MEANINGS.items()])])
-        super().format_epilog(ctx, formatter)
+        formatter.write(f"\n{self.epilog}\n")
 
 
 def _grouped(records: Iterable[tuple[str, tuple]]) -> list[tuple[str, list[tuple]]]:

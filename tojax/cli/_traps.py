@@ -16,6 +16,7 @@ from tojax.cli._packages import Package, numbers
 from tojax.units import size
 
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
+TWO_LLVMS = (3, 12)  # the first Python whose TensorFlow and torch clash
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 NVIDIA = Path("/dev/nvidiactl")  # the driver's device, on Linux
 
@@ -105,7 +106,7 @@ def torch_cuda() -> str | None:
 def order_trap(installed: dict[str, Package]) -> str:
     """Returns the trap of two copies of LLVM in a process."""
     both = all(installed[x].version for x in ("torch", "tensorflow"))
-    if not both or sys.version_info < (3, 12):
+    if not both or sys.version_info < TWO_LLVMS:
         return ""
     return (
         "a process that imports TensorFlow before torch's compiler may be ended by LLVM on Python "
