@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tojax.calls import compilation_cache
-from tojax.cli import _shown
 from tojax.cli.options import Cache
 from tojax.units import size
 
@@ -36,6 +35,8 @@ def cache(options: Cache) -> None:
         for folder in folders():
             shutil.rmtree(folder)
     if options.json:
+        from tojax.cli import _shown  # rich may be missing, and this file is always imported
+
         _shown.as_json({**about, "removed": options.clear})
         return
     programs, amount = f"{about['programs']} programs", size(about["bytes"])
