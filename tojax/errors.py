@@ -227,6 +227,13 @@ class NotRolled(UserWarning):
     """No layers repeat, so that nothing was rolled into a loop."""
 
 
+# First and last versions that the private names of these packages were tested with: `make compat`.
+TESTED = {
+    "jax": ("0.10.0", "0.12.0.1"),
+    "torch": ("2.10.0", "2.15.0"),
+    "transformers": ("4.57.6", "5.24.0"),
+    "tensorflow": ("2.21.0", "2.21.0"),
+}
 # The extra of pyproject.toml that brings a package.
 EXTRAS = {
     "torch": "torch",
@@ -239,7 +246,7 @@ EXTRAS = {
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
 # They need torch and transformers.
-OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
+OF_CHECKPOINTS: tuple[str, ...] = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
 OF_CHECKPOINTS += ("pipeline", "register_exporters")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from tojax import saved
+from tojax import saved, units
 from tojax.calls import call, concretization_help, methods
 from tojax.errors import WrongArguments
 from tojax.source import Source
@@ -270,13 +270,13 @@ def describe(model: Model) -> str:
     source = model.source
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
     mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
-    count, size = _total(model.params)
+    count, nbytes = _total(model.params)
     precision = getattr(source, "precision", None)
     lines = [
         f"Model({source.name} from {source.framework}, {mode_name} mode)",
         f"  call    {source.name}({_arguments(source.signature)})",
     ]
-    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
+    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {units.size(nbytes)}")
     groups: dict[str, dict[str, Any]] = {}
     for name, array in model.params.items():
         keys = name.split(".")

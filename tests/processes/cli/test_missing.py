@@ -125,3 +125,14 @@ def test_other_failures_stay():
     error = ImportError("cannot import name 'x' from 'mine'", name="mine")
     assert missing(error) is error
     assert "pip install" in str(missing(ModuleNotFoundError("No module named 'torch.nn'")))
+
+
+def test_the_doctor_needs_the_core_alone():
+    code, out, err = without(f"torch,transformers,{OTHERS}", "doctor")
+    assert code == 0, err
+    assert "the core works" in out and "its files are missing" in out
+    assert "pip install --force-reinstall" in out
+    for package in ("jax", "numpy", "safetensors"):
+        code, out, err = without(package, "doctor")
+        assert code == 1, err
+        assert "the core does not work" in out and package in out.split("does not work")[1]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tojax.torch  # noqa: F401  (the table of names is whole)
-from tojax import private_names
+from tojax import errors, private_names
 from tojax.errors import IncompatibleVersion, UntestedVersion
 from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
@@ -128,7 +128,7 @@ def test_an_optional_name_that_is_gone_raises_where_it_is_used():
 def test_an_untested_version_is_told_once(installed, warns, monkeypatch):
     """A repair of a tested version is as good as tested."""
     monkeypatch.setattr(torch, "__version__", installed)
-    monkeypatch.setitem(private_names.TESTED, "torch", ("2.10.0", "2.15.0"))
+    monkeypatch.setitem(errors.TESTED, "torch", ("2.10.0", "2.15.0"))
     private_names.check_version.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -166,6 +166,6 @@ def test_the_tested_versions_are_those_that_were_recorded():
     root = Path(__file__).parents[3]
     runs = [x["versions"] for x in json.loads((root / "docs" / "versions.json").read_text())]
     numbers = lambda version: [int(x) for x in version.split(".")]
-    for name, tested in private_names.TESTED.items():
+    for name, tested in errors.TESTED.items():
         recorded = {x.get(name) or x[f"{name}-cpu"] for x in runs}
         assert tested == (min(recorded, key=numbers), max(recorded, key=numbers)), name

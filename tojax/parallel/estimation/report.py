@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tojax.parallel.estimation.chips import Chip
 from tojax.parallel.estimation.compiled import Compiled
-
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+from tojax.units import UNITS, duration, size
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,11 @@ class Estimate:
         add_row("memory traffic", size(self.traffic), "")
         for c in self.communication:
             over = "+".join(c.axes)
-            add_row(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {time(c.seconds)}")
-        add_row("compute time", time(self.compute), "")
-        add_row("memory time", time(self.moving), "")
-        add_row("interconnect time", time(self.linking), "")
-        add_row("step time", time(self.seconds), f"bound by {self.bound}")
+            add_row(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {duration(c.seconds)}")
+        add_row("compute time", duration(self.compute), "")
+        add_row("memory time", duration(self.moving), "")
+        add_row("interconnect time", duration(self.linking), "")
+        add_row("step time", duration(self.seconds), f"bound by {self.bound}")
         add_row("tokens/s", f"{self.tokens_per_second:,.0f}", f"{self.tokens:,} tokens a call")
         add_row("utilization", f"{self.utilization:.1%}", "model FLOPs of the chips' rate")
         return shown + [("note", note, "") for note in self.notes]
@@ -211,17 +210,6 @@ table.estimate .n { text-align: right; font-variant-numeric: tabular-nums; white
 </style>"""
 
 
-def size(n: float) -> str:
-    """Returns bytes in words.
-
-    Example:
-      >>> size(13_476_831_232), size(512)
-      ('13.48 GB', '512 B')
-    """
-    unit, name = next(((u, k) for u, k in UNITS if n >= u), (1, ""))
-    return f"{n / unit:.2f} {name}B" if name else f"{n:.0f} B"
-
-
 def count(n: float) -> str:
     """Returns a number in words.
 
@@ -231,15 +219,3 @@ def count(n: float) -> str:
     """
     unit, name = next(((u, k) for u, k in ((1e15, "P"), *UNITS) if n >= u), (1, ""))
     return f"{n / unit:.2f} {name}".strip()
-
-
-def time(seconds: float) -> str:
-    """Returns seconds in words.
-
-    Example:
-      >>> time(0.0123), time(2.5)
-      ('12.30 ms', '2.50 s')
-    """
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
