@@ -1,0 +1,128 @@
+"""Parts of HTML for notebooks: no scripts, the page's own colours, every text escaped."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:0.92em"
+LINE = "border-bottom:1px solid rgba(128,128,128,0.3)"
+MUTED = "opacity:0.7"
+MANY = 2000  # arrays of a tree; further ones are counted alone
+
+
+def bytes_text(n: float) -> str:
+    """Returns bytes in words.
+
+    Example:
+      >>> bytes_text(13_476_831_232), bytes_text(512)
+      ('13.48 GB', '512 B')
+    """
+    return f"{count_text(n) if n >= 1e3 else f'{n:.0f} '}B"
+
+
+def count_text(n: float) -> str:
+    """Returns a number in words.
+
+    Example:
+      >>> count_text(1.5e12), count_text(12)
+      ('1.50 T', '12')
+    """
+    unit, name = next(((u, k) for u, k in UNITS if n >= u), (1, ""))
+    return f"{n / unit:.2f} {name}" if name else f"{n:.0f}"
+
+
+def div(*parts: str) -> str:
+    """Returns parts of a page below each other, as wide as the notebook lets them be."""
+    return f'<div style="max-width:100%;overflow-x:auto;line-height:1.5">{"".join(parts)}</div>'
+
+
+def line(text: str, remark: str = "") -> str:
+    """Returns a line in bold, and a remark."""
+    shown = f' <span style="{MUTED}">{html.escape(remark)}</span>' if remark else ""
+    return f"<div><strong>{html.escape(text)}</strong>{shown}</div>"
+
+
+def details(summary: str, remark: str, *parts: str) -> str:
+    """Returns parts that are folded below a summary."""
+    head = f'<code style="{MONO};background:none;color:inherit">{html.escape(summary)}</code>'
+    tail = f' <span style="{MUTED}">{html.escape(remark)}</span>'
+    inner = f'<div style="padding-left:1.2em">{"".join(parts)}</div>'
+    return f"<details><summary>{head}{tail}</summary>{inner}</details>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Returns a table.
+
+    Args:
+      header: a name for each column.
+      rows: cells.
+      right: columns of numbers.
+    """
+    style = lambda i: (
+        f"padding:1px 10px;{LINE};text-align:{'right' if i in right else 'left'};"
+        "white-space:nowrap;background:none;color:inherit"
+    )
+    cells = lambda tag, row: "".join(
+        f'<{tag} style="{style(i)}">{html.escape(x)}</{tag}>' for i, x in enumerate(row)
+    )
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
+    return f'<table style="border-collapse:collapse">{head}<tbody>{body}</tbody></table>'
+
+
+def text(x: str) -> str:
+    """Returns lines as they are."""
+    style = f"{MONO};background:none;color:inherit;white-space:pre;margin:0;overflow-x:auto"
+    return f'<pre style="{style}">{html.escape(x)}</pre>'
+
+
+@dataclass
+class _Branch:
+    """Arrays below a step of their names."""
+
+    count: int = 0
+    size: float = 0.0
+    inner: dict[str, _Branch] = field(default_factory=dict)
+    arrays: list[tuple[str, Any]] = field(default_factory=list)
+
+
+def tree(arrays: Mapping[str, Any]) -> str:
+    """Returns arrays as a tree by the steps of their names, folded, with their sizes.
+
+    Args:
+      arrays: with shapes and dtypes; the steps of a name are separated by dots, or by slashes where
+        there are any.
+    """
+    root = _Branch()
+    for name, x in [*arrays.items()][:MANY]:
+        *steps, leaf = name.split("/" if "/" in name else ".")
+        branches = [root]
+        for step in steps:
+            branches.append(branches[-1].inner.setdefault(step, _Branch()))
+        for branch in branches:
+            branch.count += math.prod(x.shape)
+            branch.size += math.prod(x.shape) * x.dtype.itemsize
+        branches[-1].arrays.append((leaf, x))
+    rest = len(arrays) - MANY
+    further = [line("", f"and {rest:,} arrays more")] if rest > 0 else []
+    return "".join([*_branches(root), *further])
+
+
+def _branches(branch: _Branch) -> list[str]:
+    """Returns what is inside of a branch; steps with one step inside are one."""
+    parts = []
+    if branch.arrays:
+        rows = [(name, str([*x.shape]), str(x.dtype)) for name, x in branch.arrays]
+        parts.append(table(("", "", ""), rows))
+    for name, inner in branch.inner.items():
+        while len(inner.inner) == 1 and not inner.arrays:
+            ((step, inner),) = inner.inner.items()
+            name = f"{name}.{step}"
+        remark = f"{count_text(inner.count)} values, {bytes_text(inner.size)}"
+        parts.append(details(name, remark, *_branches(inner)))
+    return parts
