@@ -131,6 +131,23 @@ def inspect(call: options.Inspect) -> None:
 
 
 @command(app)
+def explore(call: options.Explore) -> None:
+    """Write one page about a model: its modules, their work, its weights, its division over a mesh.
+
+    FOLDER_OR_ID is a checkpoint, an adapter's folder, a SavedModel's folder, a .keras file, an
+    .onnx file, or what model.save wrote. FLOPs and bytes moved are those of the traced call of
+    --batch x --length tokens; nothing is compiled or run. The page needs no network. Example:
+
+    tojax explore examples/tiny-llama -o llama.html --mesh model=4 --plan tp
+
+    Exit code 1: no model, or the plan does not fit the mesh.
+    """
+    from tojax.cli._explore import explore as verb
+
+    verb(call)
+
+
+@command(app)
 def flax(call: options.Flax) -> None:
     """Write a PyTorch module as readable Flax source code, and compare it with torch.
 

@@ -65,17 +65,19 @@ def explore(
       [('', 'Sequential', 32, 96.0), ('0', 'Linear', 32, 96.0), ('1', 'ReLU', 0, 0.0)]
     """
     progress = progress or (lambda step, i, count: None)
-    scopes = Scopes.of(model.source)
+    both = {**model.params, **model.state}
+    scopes = Scopes.of(model.source, both)
     progress("tracing", 0, 1)
     traced, notes = _traced(model, args, kwargs, rng)
     work: Work = {}
     by_reader: dict[str, str] = {}
     programs: dict[str, str] = {}
     if traced is not None:
-        work, by_reader = work_by_module(traced, scopes), readers(traced, scopes)
+        work, remarks = work_by_module(traced, scopes)
+        notes += remarks
+        by_reader = readers(traced, scopes)
         names = [role.name for role in traced.roles]
         programs = texts(traced.closed, names, scopes)
-    both = {**model.params, **model.state}
     modules_of = owners(both, by_reader, scopes)
     arrays = [_array(name, x, name in model.params, modules_of[name]) for name, x in both.items()]
     return Report(
@@ -89,22 +91,27 @@ def explore(
         traced=traced is not None,
         separator=scopes.separator,
         sharding=None if mesh is None or traced is None else sharding_of(traced, mesh, plan),
-        notes=(*notes, *_notes(model, scopes, traced, mesh)),
+        notes=(*notes, *_notes(scopes, traced, mesh)),
     )
 
 
 def _traced(
     model: Model, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None
-) -> tuple[Traced | None, tuple[str, ...]]:
+) -> tuple[Traced | None, list[str]]:
     """Returns the traced call, or None and a note that says why there is none."""
+    missing = "FLOPs, bytes moved and programs are missing"
+    if getattr(model.source, "programs", None) is not None:
+        return None, [f"{missing}: a saved program does not tell its operations."]
     try:
-        return trace_call(forward_call(model, args, kwargs, rng)), ()
+        return trace_call(forward_call(model, args, kwargs, rng)), []
     except TojaxError as error:
-        if isinstance(error, WrongArguments) and (args or kwargs):
+        if not isinstance(error, WrongArguments):
+            return None, [f"{missing}: {error.what}. {error.why}".strip()]
+        if args or kwargs:
             raise
-        reason = str(error).partition("\n")[0]
-        why = f"; {error.why}" if error.why else ""
-        return None, (f"FLOPs, bytes moved and programs are missing: {reason}{why}",)
+        return None, [
+            f"{missing}: there is no call to trace: none was given, and the source makes none."
+        ]
 
 
 def _array(name: str, x: Any, trained: bool, module: str) -> Array:
@@ -143,7 +150,7 @@ def _statistics(arrays: Mapping[str, Any], progress: Progress) -> dict[str, Stat
     return figures
 
 
-def _notes(model: Model, scopes: Scopes, traced: Traced | None, mesh: object) -> list[str]:
+def _notes(scopes: Scopes, traced: Traced | None, mesh: object) -> list[str]:
     """Returns what a reader has to know besides."""
     notes = []
     if scopes.stacks:
@@ -151,11 +158,13 @@ def _notes(model: Model, scopes: Scopes, traced: Traced | None, mesh: object) ->
             "Repeated layers run as a loop over stacked weights: weights and work of all rounds "
             "are shown at the first layer."
         )
-    if not scopes.kinds and traced is not None:
+    if scopes.of_nodes and traced is not None:
         notes.append(
-            f"A {model.source.framework} program names no modules: the tree is that of the scopes "
-            "in its operations' names, and a weight is shown where it is read first."
+            "The program names no modules: the tree is that of the scopes in its nodes' names, and "
+            "a weight is shown where it is read first."
         )
+    elif not scopes.kinds:
+        notes.append("The source names no modules: the tree is that of the names of its weights.")
     if mesh is not None and traced is None:
         notes.append("Sharding is missing, because it needs the traced program.")
     return notes

@@ -79,9 +79,9 @@ def modules(scopes: Scopes, arrays: list[Array], work: Work) -> list[Module]:
 def owners(
     names: Mapping[str, object], readers: Mapping[str, str], scopes: Scopes
 ) -> dict[str, str]:
-    """Returns the module of each weight: by its name where the source has modules, else the one
-    that reads it.
+    """Returns the module of each weight: the one that reads it first in a program of nodes, where
+    names tell little, else that of its name.
     """
-    if scopes.kinds or not readers:
-        return {name: scopes.owner_of(name) for name in names}
-    return {name: readers.get(name, "") for name in names}
+    if scopes.of_nodes and readers:
+        return {name: readers.get(name, "") for name in names}
+    return {name: scopes.owner_of(name) for name in names}

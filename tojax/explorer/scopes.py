@@ -1,9 +1,9 @@
-"""The modules of a model: which one an operation, by its scope, and a weight, by its name, is of."""
+"""The modules of a model: which of them an operation or a weight belongs to."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tojax.source import Source
@@ -29,13 +29,16 @@ class Scopes:
     stacks: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: Source) -> Scopes:
-        """Returns the modules of a source."""
+    def of(cls, source: Source, names: Iterable[str]) -> Scopes:
+        """Returns the modules of a source whose weights have these names."""
         named = getattr(getattr(source, "module", None), "named_modules", None)
         kinds = {path: type(x).__name__ for path, x in named()} if named is not None else {}
         groups = vars(source).get("groups", ())  # of transforms.roll
         stacks = {group.name: group.members[0] for group in groups}
-        return cls(kinds, "." if kinds else "/", source.framework in OF_NODES, stacks)
+        of_nodes = not kinds and source.framework in OF_NODES
+        has_slashes = of_nodes or any("/" in name for name in names)
+        separator = "/" if has_slashes and not kinds else "."
+        return cls(kinds, separator, of_nodes, stacks)
 
     def module_of(self, scope: str) -> str:
         """Returns the path of the innermost module of a scope.
@@ -50,7 +53,7 @@ class Scopes:
         """
         steps = [step for step in scope.split("/") if step]
         if not self.kinds:
-            return "/".join(steps[: len(steps) - self.of_nodes])
+            return self.separator.join(steps[: len(steps) - self.of_nodes])
         path = pending = ""
         for step in steps:
             while match := TRANSFORMED.fullmatch(step):

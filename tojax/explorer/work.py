@@ -39,17 +39,27 @@ class Tally:
 Work = dict[str, dict[str, Tally]]
 
 
-def work_by_module(traced: Traced, scopes: Scopes) -> Work:
-    """Returns for each module path the tallies of its own equations, by primitive."""
+def work_by_module(traced: Traced, scopes: Scopes) -> tuple[Work, list[str]]:
+    """Returns for each module path the tallies of its own equations, by primitive, and notes on
+    what the figures leave out.
+    """
     program = traced.program
     divided = divide(program, {}, [replicated(program.values[v]) for v in program.inputs])
+    notes = []
+    if divided.unknown:
+        names = ", ".join(sorted(divided.unknown))
+        notes.append(f"Counted as one operation for each element, whatever they do: {names}.")
+    if any(node.name == "while" for node in program.nodes):
+        notes.append(
+            "A while loop is counted for one round, because nothing says how often it runs."
+        )
     work: Work = {}
     for node, amount, times in each_work(divided, fuse(divided)):
         tallies = work.setdefault(scopes.module_of(node.where), {})
         products = sum(amount.products.values()) * times
         tally = Tally(1, products, amount.other_flops * times, amount.traffic * times)
         tallies.setdefault(node.name, Tally()).add(tally)
-    return work
+    return work, notes
 
 
 def readers(traced: Traced, scopes: Scopes) -> dict[str, str]:
