@@ -55,29 +55,31 @@ def statistics(array: object) -> Statistics | None:
     values = np.asarray(array)
     if values.dtype.kind == "c" or values.size == 0:
         return None
-    total, nans, infinities, zeros, count = 0.0, 0, 0, 0, 0
+    with np.errstate(over="ignore", invalid="ignore"):  # of the largest numbers the sums are inf
+        return _figures(values)
+
+
+def _figures(values: np.ndarray) -> Statistics:
+    total, nans, finite_count, zeros = 0.0, 0, 0, 0
     low, high = math.inf, -math.inf
     for chunk in _chunks(values):
         finite = chunk[np.isfinite(chunk)]
         nans += int(np.isnan(chunk).sum())
         zeros += int((finite == 0).sum())
-        count += finite.size
-        infinities += chunk.size - finite.size
+        finite_count += finite.size
         if finite.size:
             total += float(finite.sum())
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    infinities -= nans
-    if not count:
-        nothing = math.nan
-        return Statistics(nothing, nothing, nothing, nothing, 0.0, nans, infinities, ())
-    mean, squares = total / count, 0.0
-    steps = _steps(low, high)
+    infinities = values.size - finite_count - nans
+    if not finite_count:
+        return Statistics(*[math.nan] * 4, 0.0, nans, infinities, ())
+    mean, squares, steps = total / finite_count, 0.0, _steps(low, high)
     counts = np.zeros(steps, np.int64)
     for chunk in _chunks(values):
         finite = chunk[np.isfinite(chunk)]
         squares += float(np.square(finite - mean).sum())
         counts += np.histogram(finite, steps, (low, high))[0] if steps > 1 else finite.size
-    std = math.sqrt(squares / count)
+    std = math.sqrt(squares / finite_count)
     share = zeros / values.size
     return Statistics(mean, std, low, high, share, nans, infinities, tuple(counts.tolist()))
 
