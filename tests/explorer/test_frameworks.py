@@ -18,7 +18,7 @@ def test_keras():
         name="net",
     )
     report = tojax.explore(tojax.from_tensorflow(net, X), X)
-    by_name = {x.path.rpartition("/")[2]: x for x in report.modules}
+    by_name = {x.path.rpartition("/")[2].partition("_")[0]: x for x in report.modules}
     assert report.separator == "/" and "names no modules" in report.notes[0]
     assert [len(by_name[x].arrays) for x in ("first", "second")] == [2, 2]
     assert (by_name["first"].params, by_name["second"].params) == (36, 15)
