@@ -41,6 +41,34 @@ def div(*parts: str) -> str:
     return f'<div style="max-width:100%;overflow-x:auto;line-height:1.5">{"".join(parts)}</div>'
 
 
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def escaped(x: str) -> str:
+    """Returns a text as HTML.
+
+    Example:
+      >>> escaped("a < b"), escaped(Markup("<b>b</b>"))
+      ('a &lt; b', '<b>b</b>')
+    """
+    return x if isinstance(x, Markup) else html.escape(x)
+
+
+def page(title: str, body: str) -> str:
+    """Returns a page of its own, dark where the reader's system is."""
+    scheme = '<meta name="color-scheme" content="light dark">'
+    head = f'<meta charset="utf-8">{scheme}<title>{html.escape(title)}</title>'
+    return f'<!doctype html>{head}<body style="font:14px system-ui,sans-serif">{body}'
+
+
+def bar(width: float, share: float) -> Markup:
+    """Returns a bar of so many pixels, filled to a share."""
+    style = "display:inline-block;height:10px;background:rgba(128,128,128,0.3)"
+    filled = f'<span style="display:block;height:10px;width:{share:.1%};background:#4a86c5"></span>'
+    return Markup(f'<span style="{style};width:{width:.0f}px">{filled}</span>')
+
+
 def line(text: str, remark: str = "") -> str:
     """Returns a line in bold, and a remark."""
     shown = f' <span style="{MUTED}">{html.escape(remark)}</span>' if remark else ""
@@ -60,7 +88,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collectio
 
     Args:
       header: a name for each column.
-      rows: cells.
+      rows: cells, texts or ``Markup``.
       right: columns of numbers.
     """
     style = lambda i: (
@@ -68,7 +96,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Collectio
         "white-space:nowrap;background:none;color:inherit"
     )
     cells = lambda tag, row: "".join(
-        f'<{tag} style="{style(i)}">{html.escape(x)}</{tag}>' for i, x in enumerate(row)
+        f'<{tag} style="{style(i)}">{escaped(x)}</{tag}>' for i, x in enumerate(row)
     )
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
