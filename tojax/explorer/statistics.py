@@ -72,7 +72,8 @@ def _figures(values: np.ndarray) -> Statistics:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     infinities = values.size - finite_count - nans
     if not finite_count:
-        return Statistics(*[math.nan] * 4, 0.0, nans, infinities, ())
+        nan = math.nan
+        return Statistics(nan, nan, nan, nan, 0.0, nans, infinities, ())
     mean, squares, steps = total / finite_count, 0.0, _steps(low, high)
     counts = np.zeros(steps, np.int64)
     for chunk in _chunks(values):
