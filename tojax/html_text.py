@@ -143,14 +143,14 @@ def tree(arrays: Mapping[str, Any]) -> str:
 
 def _branches(branch: _Branch) -> list[str]:
     """Returns what is inside of a branch; steps with one step inside are one."""
-    parts = []
+    pieces = []
     if branch.arrays:
         rows = [(name, str([*x.shape]), str(x.dtype)) for name, x in branch.arrays]
-        parts.append(table(("", "", ""), rows))
+        pieces.append(table(("", "", ""), rows))
     for name, inner in branch.inner.items():
         while len(inner.inner) == 1 and not inner.arrays:
             ((step, inner),) = inner.inner.items()
             name = f"{name}.{step}"
         remark = f"{count_text(inner.count)} values, {bytes_text(inner.size)}"
-        parts.append(details(name, remark, *_branches(inner)))
-    return parts
+        pieces.append(details(name, remark, *_branches(inner)))
+    return pieces

@@ -55,7 +55,7 @@ def test_sums_over_modules_are_the_total(report):
     inputs = [replicated(traced.program.values[v]) for v in traced.program.inputs]
     work = count_work(divide(traced.program, {}, inputs))
     assert sums.products == sum(work.products.values()) > 0
-    assert (sums.others, sums.traffic) == (work.other_flops, work.traffic)
+    assert (sums.elementwise, sums.traffic) == (work.other_flops, work.traffic)
     assert sums.equations == len(traced.program.nodes)
 
 

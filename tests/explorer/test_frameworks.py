@@ -45,4 +45,4 @@ def test_onnx():
     assert [*modules] == ["", "net", "net/fc", "net/act"]
     assert modules["net/fc"].arrays == ["onnx::MatMul_7"] and modules["net/fc"].params == 32
     assert modules["net/fc"].work.products == 2 * 2 * 8 * 4
-    assert modules["net/act"].primitives["max"].others == 8
+    assert modules["net/act"].primitives["max"].elementwise == 8

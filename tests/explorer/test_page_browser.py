@@ -139,10 +139,8 @@ def test_many_modules(window, tmp_path):
     assert page.get_by_role("region", name="Params").locator("tbody tr").count() == 200
     page.get_by_role("button", name="Show all 1,600").click()
     assert page.get_by_role("region", name="Params").locator("tbody tr").count() == 1600
-    milliseconds = page.evaluate("performance.now()")
     page.get_by_role("button", name="Open all").click()
     assert len(window.rows()) == 1601
-    assert page.evaluate("performance.now()") - milliseconds < 5000
 
 
 def test_without_javascript_there_is_a_table(browser, tmp_path):

@@ -20,6 +20,7 @@ from tojax.model import Model
 from tojax.parallel.estimation.call import Traced, forward_call, trace_call
 from tojax.parallel.estimation.divide.nodes import value_of
 from tojax.parallel.plans.plans import Plan
+from tojax.trees import is_array
 
 Progress = Callable[[str, int, int], object]
 
@@ -96,7 +97,7 @@ def explore(
 
 
 def _traced(
-    model: Model, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None
+    model: Model, args: tuple, kwargs: dict[str, object], rng: jax.Array | None
 ) -> tuple[Traced | None, list[str]]:
     """Returns the traced call, or None and a note that says why there is none."""
     missing = "FLOPs, bytes moved and programs are missing"
@@ -114,7 +115,7 @@ def _traced(
         ]
 
 
-def _array(name: str, x: Any, trained: bool, module: str) -> Array:
+def _array(name: str, x: jax.Array, trained: bool, module: str) -> Array:
     value = value_of(x)
     size = round(value.size * value.itemsize)
     return Array(name, value.shape, value.dtype, trained, value.size, size, module)
@@ -137,11 +138,11 @@ def _inputs(traced: Traced | None) -> dict[str, str]:
     return {name: _form(x) for name, x in arrays.items()}
 
 
-def _form(x: Any) -> str:
-    return f"{x.dtype}{[*x.shape]}" if hasattr(x, "dtype") else repr(x)
+def _form(x: object) -> str:
+    return f"{x.dtype}{[*x.shape]}" if is_array(x) else repr(x)
 
 
-def _statistics(arrays: Mapping[str, Any], progress: Progress) -> dict[str, Statistics]:
+def _statistics(arrays: Mapping[str, jax.Array], progress: Progress) -> dict[str, Statistics]:
     figures: dict[str, Statistics] = {}
     for i, (name, x) in enumerate(arrays.items()):
         progress(f"reading {name}", i, len(arrays))

@@ -13,7 +13,7 @@ from typing import Any
 from tojax import html_text
 from tojax.explorer import page
 from tojax.explorer.modules import Array, Module
-from tojax.explorer.sharding import Sharding
+from tojax.explorer.sharding import Placement, Sharding
 from tojax.explorer.statistics import Statistics
 
 
@@ -99,7 +99,7 @@ class Report:
 
     def _array(self, x: Array) -> dict[str, Any]:
         figures = self.statistics.get(x.name)
-        placement = self.sharding and self.sharding.placements.get(x.name)
+        placement = self.sharding.placements.get(x.name) if self.sharding else None
         return {
             **dataclasses.asdict(x),
             "shape": [*x.shape],
@@ -118,7 +118,7 @@ class Report:
         if self.traced:
             words += [
                 ("FLOPs of products", html_text.count_text(work.products)),
-                ("other operations", html_text.count_text(work.others)),
+                ("other operations", html_text.count_text(work.elementwise)),
                 ("bytes moved", html_text.bytes_text(work.traffic)),
             ]
         return words
@@ -180,7 +180,7 @@ def _module(x: Module) -> dict[str, Any]:
     }
 
 
-def _placement(x: Any) -> dict[str, Any]:
+def _placement(x: Placement) -> dict[str, Any]:
     return {"spec": [[*axes] for axes in x.spec], "shape": [*x.shape], "bytes": x.bytes}
 
 
@@ -195,7 +195,7 @@ def _sharding(x: Sharding) -> dict[str, Any]:
         "temporaries": estimate.temporaries,
         "peak": estimate.peak,
         "products": sum(estimate.products.values()),
-        "others": estimate.others,
+        "elementwise": estimate.others,
         "traffic": estimate.traffic,
         "collectives": [
             {"kind": c.kind, "axes": [*c.axes], "calls": c.calls, "bytes": c.bytes}
@@ -205,7 +205,7 @@ def _sharding(x: Sharding) -> dict[str, Any]:
     }
 
 
-def _finite(figures: dict[str, Any]) -> dict[str, Any]:
+def _finite(figures: dict[str, object]) -> dict[str, Any]:
     """Returns figures as JSON can hold them."""
     is_text = lambda x: isinstance(x, float) and not math.isfinite(x)
     return {name: str(x) if is_text(x) else x for name, x in figures.items()}

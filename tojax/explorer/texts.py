@@ -29,10 +29,10 @@ def texts(closed: ClosedJaxpr, names: Sequence[str], scopes: Scopes) -> dict[str
       names: of the program's inputs that are weights, "" for the others.
       scopes: the modules.
     """
-    parts: dict[str, list[str]] = {}
+    pieces: dict[str, list[str]] = {}
     for path, text in _parts(opened(closed), "", dict(zip(opened(closed).invars, names)), scopes):
-        parts.setdefault(path, []).append(text)
-    return {path: _capped("\n\n".join(pieces)) for path, pieces in parts.items()}
+        pieces.setdefault(path, []).append(text)
+    return {path: _capped("\n\n".join(several)) for path, several in pieces.items()}
 
 
 def _parts(
@@ -71,7 +71,7 @@ def _text(
     results = {v: None for eqn in first for v in eqn.outvars}
     invars = [v for v in inner if v not in results]
     outvars = [v for v in results if uses[v] > inner[v]]
-    part = jaxpr.replace(
+    module = jaxpr.replace(
         constvars=[],
         invars=invars,
         outvars=outvars,
@@ -82,7 +82,7 @@ def _text(
     head = f"# inputs: {', '.join(inputs)}\n" if any(names.get(v) for v in invars) else ""
     missing = len(eqns) - len(first)
     tail = f"\n# ... and {missing:,} equations more" if missing else ""
-    return f"{head}{part}{tail}"
+    return f"{head}{module}{tail}"
 
 
 def _capped(text: str) -> str:

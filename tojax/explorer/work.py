@@ -19,20 +19,20 @@ class Tally:
       equations: how many there are; one in a loop counts once.
       products: FLOPs of matrix products and convolutions, two for each pair of numbers; those in a
         loop as often as it runs, as all figures below.
-      others: operations of everything else, one for each element.
+      elementwise: operations of everything else, one for each element.
       traffic: bytes read from and written to memory, elementwise operations fused.
     """
 
     equations: int = 0
     products: float = 0.0
-    others: float = 0.0
+    elementwise: float = 0.0
     traffic: float = 0.0
 
     def add(self, other: Tally) -> None:
         """Adds another tally."""
         self.equations += other.equations
         self.products += other.products
-        self.others += other.others
+        self.elementwise += other.elementwise
         self.traffic += other.traffic
 
 

@@ -144,7 +144,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         state = "equal" if self.ok else "fault"
-        parts = [
+        pieces = [
             html_text.line(f"{self.model} beside {self.reference}: {state}"),
             html_text.text(self.verdict),
         ]
@@ -157,10 +157,10 @@ class Report:
                 wrong = len(faults(compared))
                 remark = f"{len(compared)}, {wrong} at fault" if wrong else f"{len(compared)}"
                 body = html_text.table(header, rows, right=range(1, 6))
-                parts.append(html_text.details(unit, remark, body))
+                pieces.append(html_text.details(unit, remark, body))
         if self.predictions is not None:
-            parts.append(html_text.text(str(self.predictions)))
-        return html_text.div(*parts, *map(html_text.text, self.notes))
+            pieces.append(html_text.text(str(self.predictions)))
+        return html_text.div(*pieces, *map(html_text.text, self.notes))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures by name, for JSON."""

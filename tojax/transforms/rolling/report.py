@@ -78,12 +78,12 @@ class Report:
         rows = [
             (str(x.rounds), str(x.equations), _shortened(x.weights), x.ends) for x in self.loops
         ]
-        parts = [html_text.line(str(self).partition("\n")[0])]
-        parts += [html_text.table(header, rows, right=(0, 1))] * bool(rows)
+        pieces = [html_text.line(str(self).partition("\n")[0])]
+        pieces += [html_text.table(header, rows, right=(0, 1))] * bool(rows)
         if self.alone:
             names = html_text.text("\n".join(self.alone))
-            parts.append(html_text.details("not in a loop", f"{len(self.alone)} weights", names))
-        return html_text.div(*parts)
+            pieces.append(html_text.details("not in a loop", f"{len(self.alone)} weights", names))
+        return html_text.div(*pieces)
 
 
 def _shortened(names: Sequence[str]) -> str:
