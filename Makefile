@@ -3,7 +3,7 @@ VENV   ?= .venv
 PYTHON ?= python3
 # The tested versions for this Python.
 PINNED := $(shell $(PYTHON) docs/versions.py constraints)
-EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
+EXTRAS ?= hf,gguf,cli,flax,train,onnx,docs,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 
@@ -28,10 +28,10 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py explorer/test_explore.py 
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions bench clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions bench release-check clean
 
 help:  ## print the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY)  ## make .venv with the tested versions
 
@@ -59,8 +59,11 @@ format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write docs/ops*.md, the tables of covered ops
-	@mkdir -p docs
+docs: $(READY)  ## the site in build/docs: notebooks are run where they changed, warnings are errors
+	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
+ops: $(READY)  ## write docs/ops*.md, the tables of covered operators
 	$(PY) -m tojax ops --markdown > docs/ops.md
 	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
 	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md
@@ -125,6 +128,9 @@ TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
 bench: $(READY)  ## timings on this machine, beside the other ways to run a model
 	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
 	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+release-check: $(READY)  ## build wheel and sdist; install the wheel with each extra alone and use it
+	$(PY) release/check.py $(if $(CASES),--extras $(CASES))
 
 clean:  ## remove caches, builds, results (.venv stays)
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tojax import errors
 from tojax.calls import methods
 
 __version__ = "0.1.0"
@@ -112,7 +113,8 @@ def __getattr__(name: str):
         return importlib.import_module(f"tojax.{name}")
     if name not in _HOME:
         raise AttributeError(_unknown(name))
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    with errors.imports_of(f"tojax.{name}"):
+        value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

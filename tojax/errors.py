@@ -1,8 +1,23 @@
-"""One class per mistake; every message has four lines: what, where, why, what to do."""
+"""One class per mistake; a message says what, where, why, what to do, and which page tells more."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+
+SITE = "https://tojax.readthedocs.io/en/latest"
+
+
+def page(kind: type) -> str:
+    """Returns the address of the page of a class of this file, or of its nearest base here.
+
+    Example:
+      >>> page(MissingRng)
+      'https://tojax.readthedocs.io/en/latest/errors/MissingRng.html'
+    """
+    name = next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
+    return f"{SITE}/errors/{name}.html"
 
 
 class TojaxError(Exception):
@@ -20,6 +35,7 @@ class TojaxError(Exception):
         where: here
         why:   because
         do:    mend it
+        see:   https://tojax.readthedocs.io/en/latest/errors/TojaxError.html
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
@@ -30,8 +46,8 @@ class TojaxError(Exception):
     def advise(self, do: str) -> None:
         """Another way out; a caller may know a better one."""
         self.do = do
-        labelled = zip(("where:", "why:", "do:"), (self.where, self.why, do))
-        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in labelled if v)]),)
+        lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": page(type(self))}
+        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in lines.items() if v)]),)
 
     def __str__(self) -> str:
         return str(self.args[0])  # an ImportError keeps a message of its own
@@ -222,30 +238,45 @@ EXTRAS = {
     **{name: name for name in ("gguf", "flax", "ray")},
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
-OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export")  # they need both
+# They need torch and transformers.
+OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
+OF_CHECKPOINTS += ("pipeline", "register_exporters")
 
 
-def missing(error: ImportError, verb: str = "") -> ImportError:
-    """Returns the error that says what to install, of an import that failed in a verb; other
-    failures stay as they are.
+@contextlib.contextmanager
+def imports_of(user: str) -> Iterator[None]:
+    """Raises ``MissingDependency`` for a package that a part imports and that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (explained := missing(error, user)) is error:
+            raise
+        raise explained from error
+
+
+def missing(error: ImportError, user: str = "tojax") -> ImportError:
+    """Returns the error that says what to install, of an import that failed in a verb or a part;
+    other failures stay as they are.
 
     Example:
-      >>> print(missing(ModuleNotFoundError("No module named 'optax'", name="optax"), "finetune"))
-      tojax finetune needs the package optax, which is not installed
+      >>> error = ModuleNotFoundError("No module named 'optax'", name="optax")
+      >>> print(missing(error, "tojax.train"))
+      tojax.train needs the package optax, which is not installed
         where: No module named 'optax'
         why:   the extra tojax[train] brings it
         do:    pip install "tojax[train]"
+        see:   https://tojax.readthedocs.io/en/latest/errors/MissingDependency.html
     """
     named = error.name or next(iter(re.findall(r"No module named '([\w.]+)'", str(error))), "")
     package = named.partition(".")[0]
     if package not in EXTRAS and package not in CORE:
         return error
     extra = EXTRAS.get(package)
-    if package == "torch" and verb in OF_CHECKPOINTS:
+    if package == "torch" and re.split(r"[ .]", user)[-1] in OF_CHECKPOINTS:
         extra = "hf"
     requirement = f"tojax[{extra}]" if extra else "tojax"
     return MissingDependency(
-        f"tojax {verb}".strip() + f" needs the package {package}, which is not installed",
+        f"{user} needs the package {package}, which is not installed",
         where=str(error).splitlines()[0] if str(error) else "",
         why=f"the extra {requirement} brings it" if extra else "nothing runs without it",
         do=f'pip install "{requirement}"',

@@ -186,7 +186,7 @@ def plan(call: options.Plan) -> None:
 
     peak per device: fits or not, and what does. step time: the longest of compute, memory and
     interconnect, which work at the same time; the one that decides is named. utilization: what the
-    chips do for the model, of what they could. docs/scaling.md has the formulas.
+    chips do for the model, of what they could. docs/guides/planning.md has the formulas.
     """
     from tojax.cli._plan import plan as verb
 

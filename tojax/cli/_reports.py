@@ -86,7 +86,7 @@ def print_error(error: Exception) -> int:
     from tojax.errors import TojaxError
 
     if isinstance(error, ImportError) and not isinstance(error, TojaxError):
-        error = missing(error, next(iter(sys.argv[1:]), ""))
+        error = missing(error, " ".join(["tojax", *sys.argv[1:2]]))
     if not isinstance(error, (TojaxError, OSError)):
         raise error
     shown = error if isinstance(error, TojaxError) else _of_system(error)

@@ -31,6 +31,7 @@ def writing(path: Path) -> Iterator[None]:
       tojax.errors.NotWritten: out cannot be written
         why:   no space left
         do:    make room or give another folder; the last good checkpoint is still there
+        see:   https://tojax.readthedocs.io/en/latest/errors/NotWritten.html
     """
     try:
         yield
