@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tojax.calls.compilation_cache import use_compilation_cache
     from tojax.calls.host_memory import reuse_memory
+    from tojax.explorer import explore
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
@@ -33,6 +34,7 @@ _HOME = {
     "Cache": "tojax.hf.generation.job.public_cache",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
+    "explore": "tojax.explorer",
     "extract_jax": "tojax.torch.torchax",
     "from_onnx": "tojax.onnx",
     "from_pretrained": "tojax.hf.loading.load",
@@ -51,6 +53,7 @@ __all__ = [
     "Cache",
     "Model",
     "convert",
+    "explore",
     "extract_jax",
     "from_onnx",
     "from_pretrained",
@@ -78,6 +81,7 @@ methods.FURTHER.update(
 # tojax.tensorflow.convert(...) and the like
 _PARTS = (
     "errors",
+    "explorer",
     "export",
     "flax",
     "hf",

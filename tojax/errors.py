@@ -246,8 +246,8 @@ EXTRAS = {
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
 # They need torch and transformers.
-OF_CHECKPOINTS: tuple[str, ...] = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
-OF_CHECKPOINTS += ("pipeline", "register_exporters")
+OF_CHECKPOINTS = {"run", "generate", "inspect", "finetune", "plan", "export"}
+OF_CHECKPOINTS |= {"from_pretrained", "pipeline", "register_exporters"}
 
 
 @contextlib.contextmanager

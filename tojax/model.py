@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from tojax import saved, units
+from tojax import html_text, saved, units
 from tojax.calls import call, concretization_help, methods
 from tojax.errors import WrongArguments
 from tojax.source import Source
@@ -235,6 +235,19 @@ class Model:
 
     def __repr__(self) -> str:
         return describe(self)
+
+    def _repr_html_(self) -> str:
+        first, *rest = describe(self).splitlines()
+        facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
+        return html_text.div(
+            html_text.line(first),
+            html_text.table(("", ""), facts),
+            *(
+                html_text.details(name, f"{len(arrays)} arrays", html_text.tree(arrays))
+                for name, arrays in (("params", self.params), ("state", self.state))
+                if arrays
+            ),
+        )
 
 
 def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:

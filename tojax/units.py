@@ -1,8 +1,8 @@
-"""Sizes and times in words, for reports and the command line."""
+"""Sizes, counts and times in words, for reports and the command line."""
 
 from __future__ import annotations
 
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def size(n: float) -> str:
@@ -12,8 +12,18 @@ def size(n: float) -> str:
       >>> size(13_476_831_232), size(512)
       ('13.48 GB', '512 B')
     """
+    return f"{count(n) if n >= 1e3 else f'{n:.0f} '}B"
+
+
+def count(n: float) -> str:
+    """Returns a number in words.
+
+    Example:
+      >>> count(1.5e12), count(12)
+      ('1.50 T', '12')
+    """
     unit, name = next(((u, k) for u, k in UNITS if n >= u), (1, ""))
-    return f"{n / unit:.2f} {name}B" if name else f"{n:.0f} B"
+    return f"{n / unit:.2f} {name}" if name else f"{n:.0f}"
 
 
 def duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ VERBS = GROUP.commands
 EXAMPLES = [(name, line) for name, verb in VERBS.items() for line in verb.epilog.splitlines()]
 GROUPS = {
     "Run": ["run", "generate"],
-    "Look inside": ["inspect", "verify", "ops"],
+    "Look inside": ["inspect", "explore", "verify", "ops"],
     "Convert and write": ["export", "flax", "weights"],
     "Train": ["finetune"],
     "Plan": ["plan"],

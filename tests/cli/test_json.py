@@ -20,6 +20,7 @@ VERBS = {
         lambda x: x["tokens"] == 4 and x["text"].startswith("import os") and x["seconds"]["tokens"],
     ),
     "inspect": ([DEMO], lambda x: x["model"] == "LlamaForCausalLM" and not x["missing"]),
+    "explore": ([DEMO, "--no-weights"], lambda x: x["name"] == "LlamaForCausalLM"),
     "verify": ([DEMO], lambda x: x["ok"]),
     "ops": (["aten.linear.default"], lambda x: x[0]["forward"] == "ok"),
     "export": (

@@ -163,7 +163,7 @@ def test_configs_with_entries_of_other_types(folder, name, value):
     try:
         model = tojax.from_pretrained(folder)
     except tojax.errors.TojaxError as error:
-        assert len(str(error).replace("\n    ", "; ").splitlines()) == 4
+        assert len(str(error).replace("\n    ", "; ").splitlines()) == 5
     else:
         assert "model.norm.weight" in model.params or "norm.weight" in model.params
 

@@ -139,6 +139,24 @@ def inspect(call: options.Inspect) -> None:
 
 @command(
     app, LOOK,
+    f"tojax explore {DEMO} -o llama.html",
+    f"tojax explore {DEMO} -o llama.html --mesh model=4 --plan tp",
+    f"tojax explore {DEMO} --no-weights --json",
+)  # fmt: skip
+def explore(call: options.Explore) -> None:
+    """Write a page about a model: modules, work, weights, sharding.
+
+    FOLDER_OR_ID is a checkpoint, an adapter's folder, a SavedModel's folder, a .keras file, an
+    .onnx file, or what model.save wrote. FLOPs and bytes moved are those of the traced call of
+    --batch x --length tokens; nothing is compiled or run. The page needs no network.
+    """
+    from tojax.cli._explore import explore as verb
+
+    verb(call)
+
+
+@command(
+    app, LOOK,
     f"tojax verify {DEMO}",
     f"tojax verify {DEMO} --gradients --html report.html",
     f"tojax verify {DEMO} --operators 'layers.3.mlp' --json",

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 MANY = 8  # options; more of them are shown in groups
 GROUPS = {
-    "Which model": "adapter dtype task allow_pickle signature tokenizer quantize",
+    "Which model": "adapter dtype task allow_pickle signature tokenizer quantize weights",
     "Text": "prompt max_new_tokens temperature seed",
     "The call": "batch length train decode prefill optimizer remat gradients operators",
     "Hardware": "chips mesh plan compile platforms executables",
     "Decoding": "generate sample",
     "Training": "data steps finetune.batch finetune.length rate every finetune.seed dry_run",
     "The adapter": "rank dora targets finetune.quantize",
-    "Output": "output out format roll profile html markdown reproduce json",
+    "Output": "output out format roll profile html markdown reproduce open json",
 }
 GROUP_OF = {name: title for title, names in GROUPS.items() for name in names.split()}
 

@@ -156,6 +156,32 @@ class Inspect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Explore:
+    """The options of ``tojax explore``."""
+
+    source: Source
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="page to write; explore.html, none with --json"),
+    ] = None
+    mesh: Annotated[
+        str | None, typer.Option(help="also divide over these axes, as data=2,model=4")
+    ] = None
+    plan: Annotated[str, typer.Option(help="of the division: tp, fsdp, tp+fsdp")] = "tp"
+    batch: Annotated[int, typer.Option(min=1, help="rows of the call")] = 1
+    length: Annotated[int, typer.Option(min=1, help="tokens of each row")] = 16
+    weights: Annotated[
+        bool, typer.Option(help="read the weights, for their figures; else the config alone")
+    ] = True
+    open: Annotated[bool, typer.Option("--open", help="show the page in a browser")] = False
+    adapter: Adapter = None
+    dtype: Dtype = None
+    task: Task = None
+    allow_pickle: Pickle = False
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Flax:
     """The options of ``tojax flax``."""
 

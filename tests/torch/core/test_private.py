@@ -91,7 +91,7 @@ def test_a_target_that_is_gone(target, monkeypatch):
 def assert_explains(error: Exception, name: str, package: str, version: str) -> None:
     """Whether the error says what is gone and which version is installed."""
     lines = str(error).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert name.replace(":", ".") in lines[0] and "needs it for" in lines[0]
     assert f"{package} {version.partition('+')[0]}" in lines[1]
 
