@@ -45,6 +45,7 @@ import os, warnings
 os.chdir({str(ROOT)!r})
 warnings.filterwarnings("ignore", "IProgress not found")  # bars are text
 get_ipython().run_line_magic("config", "InlineBackend.figure_formats = ['svg']")
+get_ipython().InteractiveTB.set_mode("Minimal")  # an error is its own lines
 """)
 os.environ |= {
     "IPYTHONDIR": str(STARTUP.parents[1]),

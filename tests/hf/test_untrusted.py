@@ -31,7 +31,7 @@ def assert_refused(call):
     with pytest.raises(BadCheckpoint) as caught:
         call()
     said = str(caught.value).replace("\n    ", "; ").splitlines()
-    assert len(said) == 4, said
+    assert len(said) == 5, said
     return said[0]
 
 
