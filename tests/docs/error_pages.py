@@ -108,9 +108,7 @@ def run(page: str, folder: Path) -> Iterator[tuple[Block, BaseException | None, 
             sys.modules["example"] = before
 
 
-def _outcome(
-    text: str, module: types.ModuleType, folder: Path
-) -> tuple[BaseException | None, str]:
+def _outcome(text: str, module: types.ModuleType, folder: Path) -> tuple[BaseException | None, str]:
     code = compile(text, module.__file__ or "", "exec")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
