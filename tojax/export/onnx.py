@@ -99,6 +99,10 @@ def run_onnx(
 ) -> dict[str, np.ndarray]:
     """Runs an ONNX file by onnxruntime on the CPU, and returns its outputs by name.
 
+    Args:
+      file: the file.
+      inputs: arrays by the names of the file's inputs.
+
     Raises:
       MissingDependency: onnxruntime is not installed.
       WrongArguments: other names than the file's.

@@ -98,6 +98,9 @@ def rolled(model: Model, params: dict, state: dict, call: TracedCall, remat: boo
 def unroll(model: Model) -> Model:
     """Gives each layer its own params again: the inverse of ``roll``.
 
+    Args:
+      model: that ``roll`` returned, with whatever params it has by now.
+
     Raises:
       WrongArguments: the model is not rolled.
 
