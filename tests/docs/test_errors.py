@@ -1,5 +1,6 @@
 """Each error and warning has a page; its programs raise it, and its ways out run."""
 
+import ast
 import re
 
 import jax
@@ -9,6 +10,7 @@ from tests.docs import error_pages
 from tests.docs.error_pages import CLASSES, FOLDER, blocks, plain, prepare, run, run_in_processes
 from tojax import errors
 
+TOJAX = error_pages.ROOT / "tojax"
 INDEX = (FOLDER / "index.md").read_text()
 PAGES = {name: (FOLDER / f"{name}.md").read_text() for name in CLASSES}
 IN_PROCESSES = [name for name, page in PAGES.items() if "```console\n" in page]
@@ -29,6 +31,28 @@ def test_a_page_has_its_sections_and_the_index_names_it(name):
     bases = [base for base in kind.__mro__[1:] if base.__module__ == "builtins"]
     assert issubclass(kind, UserWarning) or f"`{bases[0].__name__}`" in row
     assert f"\n{name}\n" in INDEX[INDEX.index("{toctree}") :]
+
+
+def strings() -> str:
+    """All texts of the product, with the holes of f-strings between their parts."""
+    nodes = (x for file in TOJAX.rglob("*.py") for x in ast.walk(ast.parse(file.read_text())))
+    texts = (x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str))
+    return "\n".join(" ".join(text.split()) for text in texts)
+
+
+def phrases(page: str) -> list[str]:
+    """The pieces of messages that a page's causes quote, in bold."""
+    causes = page[page.index("## Usual causes") : page.index("## What to do")]
+    quotes = re.findall(r"\*\*(.+?)\*\*", causes, re.DOTALL)
+    pieces = (piece for quote in quotes for piece in re.split(r"\.\.\.|[=:,]", quote))
+    return [piece for piece in (" ".join(x.split()) for x in pieces) if len(piece) > 5]
+
+
+def test_causes_quote_messages():
+    text = strings()
+    quoted = {name: phrases(page) for name, page in PAGES.items()}
+    assert sum(map(len, quoted.values())) > 200
+    assert [(k, x) for k, pieces in quoted.items() for x in pieces if x not in text] == []
 
 
 @pytest.fixture
