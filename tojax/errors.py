@@ -249,7 +249,15 @@ EXTRAS = {
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
 # They need torch and transformers.
-OF_CHECKPOINTS: tuple[str, ...] = ("run", "generate", "inspect", "finetune", "plan", "export", "from_pretrained")
+OF_CHECKPOINTS: tuple[str, ...] = (
+    "run",
+    "generate",
+    "inspect",
+    "finetune",
+    "plan",
+    "export",
+    "from_pretrained",
+)
 OF_CHECKPOINTS += ("pipeline", "register_exporters")
 
 
