@@ -12,6 +12,9 @@ SITE = "https://tojax.readthedocs.io/en/latest"
 def page(kind: type) -> str:
     """Returns the address of the page of a class of this file, or of its nearest base here.
 
+    Args:
+      kind: a class of ``tojax.errors``, or one derived from it.
+
     Example:
       >>> page(MissingRng)
       'https://tojax.readthedocs.io/en/latest/errors/MissingRng.html'
@@ -44,7 +47,7 @@ class TojaxError(Exception):
         self.advise(do)
 
     def advise(self, do: str) -> None:
-        """Another way out; a caller may know a better one."""
+        """Replaces the way out: a caller may know a better one."""
         self.do = do
         lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": page(type(self))}
         self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in lines.items() if v)]),)

@@ -113,8 +113,17 @@ def explain(
     """Explains what ``shard(model, mesh, plan)`` would do; compiles, and places nothing.
 
     Args:
-      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments are placed as by
-        ``tojax.parallel.place``.
+      model: any Model.
+      mesh: the devices, by default those of ``jax.set_mesh``.
+      plan: a name or rules, as for ``shard``.
+      *args: an example of the call that is compiled, by default the last one; arrays are placed as
+        by ``tojax.parallel.place``.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
+
+    Returns:
+      The explanation: ``rows``, one for each weight, the bytes on each device, and the collectives
+      of the compiled program. It prints as a table.
 
     Raises:
       WrongArguments: as in ``shard``, or there is no example call to compile.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tojax import errors
+
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.processes
@@ -61,6 +63,14 @@ def test_every_page_is_markdown_too(site):
         text = page.with_suffix(".md")
         assert text.read_text().lstrip().startswith(("#", "<")), text
         assert f"({text.relative_to(site)})" in listed
+
+
+def test_each_error_has_its_page(site):
+    classes = [x for x in vars(errors).values() if getattr(x, "__module__", "") == errors.__name__]
+    addresses = [errors.page(x) for x in classes if isinstance(x, type)]
+    assert len(addresses) > 30
+    for address in addresses:
+        assert (site / address.removeprefix(f"{errors.SITE}/")).exists(), address
 
 
 def test_nothing_comes_from_a_network(site):
