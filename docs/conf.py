@@ -65,6 +65,7 @@ autodoc_class_signature = "separated"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_attr_annotations = False
 
 html_theme = "sphinx_book_theme"
 html_title = "tojax"

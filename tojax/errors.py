@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
@@ -137,6 +138,19 @@ class OtherCheckpoint(BadCheckpoint):
 class NotWritten(TojaxError, OSError):
     """A folder cannot be written to, or its disk is full."""
 
+    @classmethod
+    def of(cls, target: object, error: Exception, remark: str = "") -> NotWritten:
+        """Returns the error for a file or folder that the system, or a library, cannot write.
+
+        Example:
+          >>> print(NotWritten.of("out", FileExistsError(errno.EEXIST, "File exists")).do)
+          look at the path and its permissions, or write elsewhere
+        """
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        do = "free some space" if full else "look at the path and its permissions"
+        why = " ".join(str(error).split())[:300]
+        return cls(f"{target} cannot be written", why=why, do=f"{do}, or write elsewhere{remark}")
+
 
 class WrongBatch(TojaxError, TypeError):
     """A batch is of another kind than the first one, or holds something that is no array."""
@@ -210,6 +224,10 @@ class UnusedExecutables(UserWarning):
 
 class NewWeights(UserWarning):
     """The checkpoint has no weights for a head that was asked for: they are random."""
+
+
+class NoInitialiser(UserWarning):
+    """No initialiser covers a parameter: a fresh model has its pretrained value."""
 
 
 class ManyCompilations(UserWarning):

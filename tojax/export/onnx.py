@@ -88,9 +88,7 @@ def to_onnx(
     except TojaxError:
         raise
     except OSError as error:
-        raise NotWritten(
-            f"{target} cannot be written", why=str(error), do="free some space, or write elsewhere"
-        ) from error
+        raise NotWritten.of(target, error) from error
     return target
 
 

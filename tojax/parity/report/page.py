@@ -96,9 +96,7 @@ def write(file: str | os.PathLike, text: str) -> None:
             written.write_text(text, encoding="utf-8")
             os.replace(written, target)
     except OSError as error:
-        raise NotWritten(
-            f"{target} cannot be written", why=str(error), do="free some space, or write elsewhere"
-        ) from error
+        raise NotWritten.of(target, error) from error
 
 
 def figure(x: float) -> float | str:
