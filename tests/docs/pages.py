@@ -11,6 +11,7 @@ of the interpreter that runs it; nothing of tojax is imported there.
 from __future__ import annotations
 
 import ast
+import linecache
 import pickle
 import re
 import sys
@@ -75,10 +76,10 @@ def blocks(text: str) -> list[Block]:
 
 
 def run(block: Block, names: dict[str, Any], page: str) -> None:
-    """Runs a block; line numbers of errors are those of the page."""
-    tree = ast.parse(block.code)
-    ast.increment_lineno(tree, block.line - 1)
-    code = compile(tree, page, "exec")
+    """Runs a block, whose source inspect and tracebacks find, as that of a notebook's cell."""
+    file = f"<{page}:{block.line}>"
+    linecache.cache[file] = len(block.code), None, block.code.splitlines(True), file
+    code = compile(block.code, file, "exec")
     if not block.raises:
         exec(code, names)
         return
@@ -105,7 +106,7 @@ def assigned(code: str) -> set[str]:
 
 def values(page: Path, title: str, new: bool = False) -> dict[tuple[int, str], Any]:
     """Runs one side of a page; returns what each pair assigned, as numpy, by pair and name."""
-    names: dict[str, Any] = {"__name__": "page"}
+    names: dict[str, Any] = {"__name__": "__main__"}
     result: dict[tuple[int, str], Any] = {}
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.title == title or block.pair == -1 or (new and block.pair is None):
