@@ -68,6 +68,9 @@ ops: $(READY)  ## write docs/ops*.md, the tables of covered operators
 	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
 	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md
 
+# Older projects beside the pages of docs/coming-from; TORCH2JAX and TRANSFORMERS_FLAX are the others.
+TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
+conformance: export TORCHAX := $(TORCHAX)
 conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
@@ -123,8 +126,7 @@ newest:  ## every second test with the newest release of everything, on the newe
 versions:  ## write the tables of tested versions from docs/versions.json
 	$(PYTHON) docs/versions.py table
 
-# An interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
-TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
+# TORCHAX: an interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
 bench: $(READY)  ## timings on this machine, beside the other ways to run a model
 	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
 	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))

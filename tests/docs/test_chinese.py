@@ -44,11 +44,11 @@ def test_a_page_keeps_step(name):
     assert cells(chinese) == cells(original)
     text = FENCE.sub("", chinese)
     headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
-    assert not [heading for heading in headings if not CHINESE.search(heading)]
+    assert not [x for x in headings if not CHINESE.search(x) and f"# {x}\n" not in original]
     assert len(CHINESE.findall(text)) > len(FENCE.sub("", original).split()) / 2
 
 
 def test_a_change_of_one_language_is_seen():
     page = english("start.md")
     assert code(page) != code(page.replace("pip install", "pip  install", 1))
-    assert levels(page) != levels(page + "\n## More\n")
+    assert levels(page) != levels(page + "\n## Further\n")
