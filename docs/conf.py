@@ -79,6 +79,7 @@ html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
 }
+llms_txt_build_parallel = False  # it finds the notebooks in the cache
 llms_txt_suffix_mode = "replace"  # page.md beside page.html
 llms_txt_suppress_unknown_node_warnings = True
 llms_txt_description = "PyTorch, Hugging Face, TensorFlow, ONNX and StableHLO models in JAX."

@@ -1,6 +1,7 @@
 """TorchScript modules: scripted, traced, from a file; weights, state, errors as elsewhere."""
 
 import io
+import warnings
 from typing import Optional
 
 import jax
@@ -10,7 +11,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, ForwardFailed, MissingRng
+from tojax.errors import DataDependent, ForwardFailed, MissingRng, StateDropped
 
 # torch says of all of torch.jit that it is deprecated, and of tracing that it does not see values.
 pytestmark = [
@@ -137,3 +138,49 @@ def test_errors_say_what_they_say_elsewhere():
 
     with pytest.raises(DataDependent, match="while they are traced"):
         tojax.from_torch(choose)(X)
+
+
+class Counting(torch.nn.Module):
+    """Scripted: its number is in C++."""
+
+    n: int
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x):
+        self.n = self.n + 1
+        return x * self.n
+
+
+class Remembering(torch.nn.Module):
+    """Scripted: it writes a number that its result does not depend on."""
+
+    size: int
+
+    def __init__(self):
+        super().__init__()
+        self.size = 0
+
+    def forward(self, x):
+        self.size = x.shape[0]
+        return x + 1
+
+
+def test_a_number_that_no_state_carries_is_told_and_stays():
+    module = torch.jit.script(Counting())
+    model = tojax.from_torch(module)
+    with pytest.warns(StateDropped, match="forward changes n"):
+        assert model.apply({}, np.float32(1)) == 1
+    for shape in ((1,), (2,), (3,)):  # each is a trace
+        assert_close(model(np.ones(shape, np.float32)), np.ones(shape))
+    assert module.n == 0
+
+
+def test_a_number_without_a_consequence_is_silent():
+    module = torch.jit.script(Remembering())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(tojax.from_torch(module)(np.ones(3, np.float32)), 2 * np.ones(3))
+    assert module.size == 0

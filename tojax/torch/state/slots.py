@@ -155,7 +155,8 @@ class Slots:
         scripted: dict[str, Any] = {}
         if self.scripted:
             scripted = torchscript.named(self.module)
-            stack.enter_context(torchscript.filled(self.module, weights, besides))
+            values = stack.enter_context(torchscript.filled(self.module, weights, besides))
+            uncarried.watch("", values, dict(values))
         readers = []
         if self.optimizers:
             besides = {k: t for k, t in besides.items() if not self.optimizers.keeps(k)}

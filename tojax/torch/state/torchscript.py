@@ -48,22 +48,61 @@ def named(module: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     }
 
 
+class Values(dict[str, Any]):
+    """The attributes of TorchScript modules that hold no tensors, by name: what was in C++ when
+    they were read last; a new value is written to C++.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        self.places: dict[str, tuple[torch.nn.Module, str]] = {}
+        for path, child in module.named_modules():
+            kind = child.__dict__.get("_concrete_type")
+            if not isinstance(child, torch.jit.ScriptModule) or not kind:
+                continue
+            tensors = attributes(child)
+            for name in {*kind.get_attributes()} - {"training", *tensors}:
+                if name in child._parameters or name in child._buffers:
+                    continue
+                self.places[f"{path}.{name}" if path else name] = child, name
+        self.read()
+
+    def read(self) -> None:
+        """Reads all of them again."""
+        for place, (child, name) in self.places.items():
+            super().__setitem__(place, child._c.getattr(name))
+
+    def __setitem__(self, place: str, value: Any) -> None:
+        child, name = self.places[place]
+        child._c.setattr(name, value)
+        super().__setitem__(place, value)
+
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Writes those back that differ from what they were."""
+        self.read()
+        for place, value in content.items():
+            if self[place] != value:
+                self[place] = value
+
+
 @contextlib.contextmanager
 def filled(
     module: torch.nn.Module,
     weights: Mapping[int, torch.Tensor],
     tensors: Mapping[str, torch.Tensor],
-) -> Iterator[None]:
+) -> Iterator[Values]:
     """Attributes that hold weights, given by their ``id``, hold those of the trace for a while, and
-    those of these names these tensors.
+    those of these names these tensors. Yields the attributes that hold no tensors, which are as
+    they were at the end.
     """
-    places = named(module)
+    places, values = named(module), Values(module)
+    content = dict(values)
     originals = [(child, name, child._c.getattr(name)) for child, name in places.values()]
     for place, (child, name, value) in zip(places, originals):
         filled_value = tree_map(lambda x: weights.get(id(x), x), value)
         child._c.setattr(name, tensors.get(place, filled_value))
     try:
-        yield
+        yield values
     finally:
         for child, name, value in originals:
             child._c.setattr(name, value)
+        values.restore(content)

@@ -25,6 +25,7 @@ import torch
 from tojax import trees, warn_once
 from tojax.errors import StateDropped
 from tojax.torch.state.attribute_tree import NUMBERS, restore
+from tojax.torch.state.torchscript import Values
 
 MISSING = object()
 IGNORED = {*vars(torch.nn.Module()), "_flat_weights", "_flat_weight_refs"}  # torch's own
@@ -89,6 +90,8 @@ class Uncarried:
         if not self.resumed:
             self.changes = []
         for name, holder, content, is_module in self.watched:
+            if isinstance(holder, Values):
+                holder.read()
             same = isinstance(holder, dict) and holder.keys() == content.keys()
             if same and all(map(operator.is_, holder.values(), content.values())):
                 continue  # nearly all of them: no call for each
@@ -155,7 +158,11 @@ def _changes(name: str, holder: Any, before: Any, is_module: bool) -> Iterator[C
     else:
         for key in [*holder, *(before.keys() - holder.keys())]:
             after = holder.get(key, MISSING)
-            if not ((is_module and key in IGNORED) or _carried(before.get(key, MISSING), after)):
+            if isinstance(holder, Values):  # numbers in C++ are no state
+                same = before[key] == after
+            else:
+                same = _carried(before.get(key, MISSING), after)
+            if not ((is_module and key in IGNORED) or same):
                 yield Change(f"{name}.{key}" if name else str(key), holder, key, after)
 
 
