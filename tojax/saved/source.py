@@ -185,7 +185,7 @@ def refuse_vmap(error: NotImplementedError, source: Source) -> None:
     ) from error
 
 
-def _narrowed(array: Any) -> Any:
+def _narrowed(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
     """Returns a numpy array in the dtype that JAX gives it, anything else as it is."""
     is_numpy = isinstance(array, np.ndarray)
     return array.astype(canonical(array.dtype), copy=False) if is_numpy else array
