@@ -2,7 +2,7 @@
 VENV   ?= .venv
 PYTHON ?= python3
 # The tested versions for this Python.
-PINNED := $(shell $(PYTHON) docs/versions.py constraints)
+PINNED := $(shell $(PYTHON) -m proof.versions constraints)
 EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -70,7 +70,7 @@ conformance: $(READY)  ## the suites that others wrote, in full, and all that ma
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
 
 # An environment of its own for each set of versions; the rest of the tested set is pinned but for
-# what their own requirements decide. What came out is recorded in docs/versions.json.
+# what their own requirements decide. What came out is recorded in proof/results/versions.csv.
 TORCH        ?= $(shell sed -n 's/^torch==//p' $(PINNED))
 TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' $(PINNED))
 JAX          ?= $(shell sed -n 's/^jax==//p' $(PINNED))
@@ -81,7 +81,7 @@ compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.1
 	$(MAKE) --no-print-directory recorded VENV=$(OTHER)
 
 lowest:  ## the tests with the lowest versions that pyproject.toml allows
-	$(MAKE) --no-print-directory compat $$($(PYTHON) docs/versions.py lowest)
+	$(MAKE) --no-print-directory compat $$($(PYTHON) -m proof.versions lowest)
 
 # The test that there is a record of the tested versions.
 ASKS := tests/torch/core/test_private.py::test_the_tested_versions_are_those_that_were_recorded
@@ -92,7 +92,7 @@ recorded: export HF_HUB_OFFLINE := 1
 recorded:
 	$(PY) -m pytest $(TESTS) -m "not conformance" --every $(or $(EVERY),1) --junitxml=$(VENV)/report.xml \
 	  --deselect $(ASKS); \
-	  status=$$?; $(PY) docs/versions.py record $(VENV)/report.xml $(or $(EVERY),1) $(TESTS) && exit $$status
+	  status=$$?; $(PY) -m proof.versions record $(VENV)/report.xml $(or $(EVERY),1) $(TESTS) && exit $$status
 
 .compat/%/.ready: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv $(@D)
@@ -103,7 +103,7 @@ recorded:
 	touch $@
 
 # What somebody gets who starts today: no constraints, the newest Python that is here.
-NEWEST_PYTHON = $(shell $(PYTHON) docs/versions.py python)
+NEWEST_PYTHON = $(shell $(PYTHON) -m proof.versions python)
 
 newest:  ## every second test with the newest release of everything, on the newest Python here
 	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
@@ -117,8 +117,8 @@ newest:  ## every second test with the newest release of everything, on the newe
 	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
 	touch $@
 
-versions:  ## write the tables of tested versions from docs/versions.json
-	$(PYTHON) docs/versions.py table
+versions:  ## write the tables of tested versions from proof/results/versions.csv
+	$(PYTHON) -m proof.versions table
 
 # An interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
 TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))

@@ -170,11 +170,10 @@ class Checks:
     def save(self) -> None:
         """``tojax.load`` of ``model.save``, and transformers' loading of ``save_pretrained``."""
         with tempfile.TemporaryDirectory() as folder:
-            saved, checkpoint = Path(folder, "model"), Path(folder, "checkpoint")
+            saved = Path(folder, "model")
             self._with_example(functools.partial(self.model.save, saved, platforms=("cpu",)))
             self._compare(floats(tojax.load(saved)(**self.example)))
-            self.model.save_pretrained(checkpoint)
-            again = loaded(self.case.model, checkpoint, Path(folder, "transformers"))
+            again = reloaded(self.model, Path(folder, "checkpoint"), Path(folder, "other"))
             compare(call(again, self.case.inputs), self.case.outputs, VALUES, self.case.random)
 
     def generate(self) -> None:
@@ -222,15 +221,17 @@ def different(got: np.ndarray, wanted: np.ndarray) -> str:
     return f"{(got != wanted).sum()} of {wanted.size}"
 
 
-def loaded(module: PreTrainedModel, checkpoint: Path, other: Path) -> PreTrainedModel:
-    """Returns the module of a checkpoint.
+def reloaded(model: tojax.Model, folder: Path, other: Path) -> PreTrainedModel:
+    """Returns the module of the checkpoint that ``model.save_pretrained`` writes.
 
     Raises:
-      NotApplicable: transformers cannot load what it writes of this module, either.
+      NotApplicable: transformers cannot load its own checkpoint of this module, either.
     """
-    load = lambda folder: type(module).from_pretrained(folder).eval().float()
+    module = model.to_torch()
+    load = lambda path: type(module).from_pretrained(path).eval().float()
     try:
-        return load(checkpoint)
+        model.save_pretrained(folder)
+        return load(folder)
     except Exception:
         try:
             module.save_pretrained(other)

@@ -59,7 +59,7 @@ def compare(
             raise Wrong(f"{name} has other infinities than torch")
         if finite.any():
             scale = max(floor, np.abs(y[finite]).max())
-            distance = np.abs(x - y)[finite].max()
+            distance = np.abs(x[finite] - y[finite]).max()
             if not distance <= rtol * scale:
                 raise Wrong(f"{name} differs by {distance / (scale or 1):.2g} of its largest value")
 

@@ -178,7 +178,7 @@ class Arguments:
         shapes |= {"future_time_features": [(self.future, times)], "rewards": [(LENGTH, 1)]}
         shapes |= {"future_values": [(self.future, *one)], "returns_to_go": [(LENGTH, 1)]}
         embedded = ("inputs_embeds", "hidden_states", "encoder_hidden_states", "image_embeds")
-        shapes |= dict.fromkeys(embedded, [(LENGTH, width)]) | {"query_embeds": [(8, width)]}
+        shapes |= {k: [(LENGTH, width)] for k in embedded} | {"query_embeds": [(8, width)]}
         shapes |= {"visual_feats": [(4, self.number("visual_feat_dim", default=64))]}
         shapes |= {"visual_pos": [(4, 4)], "pixel_features": [(49, 2048)], "latents": [(4, 8, 8)]}
         shapes |= {"inputs": [(LENGTH, 256)]}
@@ -259,7 +259,7 @@ class Arguments:
                 yield [{name: self.normal(BATCH, *shape), mask: ones}]
 
     def rows(self) -> tuple[int, int]:
-        """Returns the shape of the images of GRID as rows of patches, as Qwen's vision takes them."""
+        """Returns the shape of images as rows of patches, as Qwen's vision models take them."""
         vision = getattr(self.config, "vision_config", self.config)
         channels = next(
             (

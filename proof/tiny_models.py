@@ -2,7 +2,7 @@
 
 A config is read as a dictionary, and every number in it whose name says what it measures is made
 small: widths, heads, layers, vocabularies, images. Several variants are tried, from small to the
-config as it is, because some sizes of a model depend on each other in ways that only its code knows.
+config as it is, because some sizes depend on each other in ways that only the model's code knows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,27 @@ VOCABULARY = 160
 MOST_PARAMETERS = 20_000_000
 
 # The auto classes whose class stands for a type, best first; the base model comes last.
-HEADS = (
-    ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "IMAGE_CLASSIFICATION", "CTC")
-    + ("AUDIO_CLASSIFICATION", "SPEECH_SEQ_2_SEQ", "VIDEO_CLASSIFICATION", "OBJECT_DETECTION")
-    + ("ZERO_SHOT_OBJECT_DETECTION", "SEMANTIC_SEGMENTATION", "UNIVERSAL_SEGMENTATION")
-    + ("INSTANCE_SEGMENTATION", "IMAGE_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_TEXT_TO_TEXT")
-    + ("MULTIMODAL_LM", "SEQUENCE_CLASSIFICATION", "TIME_SERIES_PREDICTION")
-)
+HEADS = [
+    "CAUSAL_LM",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "MASKED_LM",
+    "IMAGE_CLASSIFICATION",
+    "CTC",
+    "AUDIO_CLASSIFICATION",
+    "SPEECH_SEQ_2_SEQ",
+    "VIDEO_CLASSIFICATION",
+    "OBJECT_DETECTION",
+    "ZERO_SHOT_OBJECT_DETECTION",
+    "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "IMAGE_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "IMAGE_TEXT_TO_TEXT",
+    "MULTIMODAL_LM",
+    "SEQUENCE_CLASSIFICATION",
+    "TIME_SERIES_PREDICTION",
+]
 
 
 class NoTinyModel(Exception):
@@ -41,10 +55,15 @@ def types() -> list[str]:
 
 def main_class(model_type: str) -> type[PreTrainedModel]:
     """Returns the class that stands for a type."""
+    return getattr(transformers, class_name(model_type))
+
+
+def class_name(model_type: str) -> str:
+    """Returns the name of the class that stands for a type."""
     tables = [getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES", {}) for head in HEADS]
     tables.append(modeling_auto.MODEL_MAPPING_NAMES)
     name = next(table[model_type] for table in tables if model_type in table)
-    return getattr(transformers, name if isinstance(name, str) else name[0])
+    return name if isinstance(name, str) else name[0]
 
 
 # Names of sizes as regular expressions of whole names: what replaces the value, and what bounds it.
@@ -67,7 +86,7 @@ INNER = (
 )
 LAYERS = (
     r"\w*num_hidden_layers\w*|(\w*_)?(n_layers?|num_(layers|blocks)|n_blocks|depth|layers)"
-    r"|\w+_layers"
+    r"|(?!num_feat_extract)\w+_layers"
 )
 DEPTHS = r"(stage_|layer_)?depths|\w*num_blocks_per_stage|layers_per_block|encoder_blocks"
 BOUNDED = (
@@ -111,6 +130,12 @@ VARIANTS = (
 OPEN = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1}
 OPEN |= {"topk_group": 1, "prediction_length": 8}
 OPEN |= {"vocabulary_map": {"<image>": VOCABULARY - 10, "IMGIMGA": VOCABULARY - 11}}
+# Numbers and widths of Mamba's heads, and what these are of the model's width.
+MAMBA = (
+    ("num_heads", "head_dim", "expand"),
+    ("mamba_n_heads", "mamba_d_head", "mamba_expand"),
+    ("n_mamba_heads", "mamba_headdim", "mamba_expand"),
+)
 # A backbone that needs no further package, in the place of one of timm.
 BACKBONE = {"model_type": "resnet", "embedding_size": 16, "hidden_sizes": [16, 16, 32, 32]}
 BACKBONE |= {"depths": [1] * 4, "out_features": [f"stage{i}" for i in range(1, 5)]}
@@ -231,9 +256,16 @@ def _agree(plain: dict, small: dict) -> None:
     width, heads = small.get("hidden_size"), small.get("num_attention_heads")
     if "head_dim" in plain and plain["head_dim"] is None and type(width) is type(heads) is int:
         small["head_dim"] = width // heads
-    if {"expand", "head_dim", "num_heads", "hidden_size"} <= set(plain):  # Mamba 2
-        if small["head_dim"] != plain["head_dim"]:
-            small["head_dim"] = width * small["expand"] // small["num_heads"]
+    for heads, head, expansion in MAMBA:
+        if {heads, head, expansion, "hidden_size"} <= set(plain) and width != plain["hidden_size"]:
+            small[head] = width * small[expansion] // small[heads]
+            if "mamba_d_ssm" in plain:
+                small["mamba_d_ssm"] = small[heads] * small[head]
+    if {"attention_hidden_size", "attention_head_dim"} <= set(plain):  # Zamba, which joins two
+        heads = small["num_attention_heads"]
+        small |= {"attention_hidden_size": 2 * width, "attention_head_dim": 2 * width // heads}
+    for groups in {"n_groups", "mamba_n_groups"} & set(plain):
+        small[groups] = min(plain[groups], 4)
     if {"mamba_num_heads", "mamba_head_dim", "n_groups"} <= set(plain):
         small |= {"n_groups": 2, "mamba_head_dim": 16}
 

@@ -147,13 +147,14 @@ class Worker:
             self.process = None
 
 
-def save(path: Path, row: dict[str, object]) -> None:
-    """Writes a type's row; cells that were not asked for stay as they were."""
+def save(path: Path, *rows: dict[str, object]) -> None:
+    """Writes the rows of types; cells that are not in them stay as they were."""
 
-    def change(rows: list[records.Row]) -> list[records.Row]:
-        by_type = {old["type"]: old for old in rows}
-        merged = by_type.get(row["type"], dict.fromkeys(COLUMNS, "")) | row
-        return sorted((by_type | {row["type"]: merged}).values(), key=lambda x: x["type"])
+    def change(old: list[records.Row]) -> list[records.Row]:
+        by_type = {row["type"]: row for row in old}
+        for row in rows:
+            by_type[row["type"]] = by_type.get(row["type"], dict.fromkeys(COLUMNS, "")) | row
+        return sorted(by_type.values(), key=lambda row: row["type"])
 
     records.update(path, COLUMNS, change)
 
@@ -185,9 +186,10 @@ def main(values: Sequence[str] | None = None) -> None:
     options = arguments(values)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    from proof.tiny_models import types
+    from proof.tiny_models import class_name, types
 
     checks = [name for name in CHECKS if name in options.checks.split(",")]
+    save(options.out, *({"type": name, "class": class_name(name)} for name in types()))
     names = options.types.split(",") if options.types else types()
     index, count = map(int, options.shard.split("/"))
     names = names[index::count]
