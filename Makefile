@@ -22,16 +22,17 @@ conformance: export XLA_FLAGS :=
 # programs of users do; all others do so in `make conformance`.
 OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
   flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
-  parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py properties/test_nothing_changes.py \
+  parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
+  proof/test_checks.py properties/test_nothing_changes.py \
   saved/test_calls.py stablehlo/test_source.py \
   tensorflow/state/test_parts.py torch/test_modules.py train/step/test_train_state.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions bench clean
+.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions proof proof-run bench clean
 
 help:  ## print the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY)  ## make .venv with the tested versions
 
@@ -119,6 +120,14 @@ newest:  ## every second test with the newest release of everything, on the newe
 
 versions:  ## write the tables of tested versions from proof/results/versions.csv
 	$(PYTHON) -m proof.versions table
+
+proof:  ## write docs/proof, the tables of what was tested, from proof/results
+	$(PY) -m proof.tables
+
+proof-run: $(READY)  ## run all that docs/proof shows again: many hours
+	$(PY) -m proof.transformers_types --again
+	-$(PY) -m proof.suites
+	$(PY) -m proof.tables
 
 # An interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
 TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))

@@ -191,8 +191,7 @@ class Checks:
             torch.manual_seed(0)
             wanted = module.generate(**copy.deepcopy(left), **options)
         except Exception as error:
-            line = (str(error).strip().splitlines() or [""])[0]
-            raise NotApplicable(f"transformers itself: {type(error).__name__}: {line}") from error
+            raise NotApplicable(f"transformers itself: {first_line(error)}") from error
         if not isinstance(wanted, torch.Tensor) or wanted.is_floating_point():
             raise NotApplicable("transformers generates no tokens alone")
         arrays = {k: v.numpy() for k, v in left.items()}

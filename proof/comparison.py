@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import torch
 
+from proof.records import portable
+
 Arrays = Sequence[object]
 
 
@@ -22,7 +24,7 @@ def first_line(error: BaseException) -> str:
     """Returns an error as its class and the first line of its text."""
     lines = str(error).strip().splitlines() or [""]
     text = lines[0] if isinstance(error, Wrong) else f"{type(error).__name__}: {lines[0]}"
-    return " ".join(text.split())[:300]
+    return portable(text)[:300]
 
 
 def compare(

@@ -6,6 +6,8 @@ import csv
 import fcntl
 import os
 import platform
+import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -56,6 +58,13 @@ def versions(*packages: str) -> str:
     """Returns the versions of these packages and of Python, in one cell."""
     parts = [f"{name} {metadata.version(name).partition('+')[0]}" for name in packages]
     return ", ".join([*parts, f"python {platform.python_version()}"])
+
+
+def portable(text: str) -> str:
+    """Returns a text in one line and without the folders of this machine."""
+    for folder in (f"{ROOT}/", f"{tempfile.gettempdir()}/"):
+        text = text.replace(folder, "")
+    return " ".join(re.sub(r"(/[\w.+-]+)+/site-packages/", "", text).split())
 
 
 def command(text: str) -> str:

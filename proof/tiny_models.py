@@ -85,8 +85,8 @@ INNER = (
     r"|feedforward_dim|(ffn|mlp)_hidden_size)|\w*(ffn_dim|ffn_size|intermediate_size)"
 )
 LAYERS = (
-    r"\w*num_hidden_layers\w*|(\w*_)?(n_layers?|num_(layers|blocks)|n_blocks|depth|layers)"
-    r"|(?!num_feat_extract)\w+_layers"
+    r"(?!num_feat_extract)(\w*num_hidden_layers\w*|(\w*_)?(n_layers?|num_blocks|n_blocks|depth"
+    r"|layers))"
 )
 DEPTHS = r"(stage_|layer_)?depths|\w*num_blocks_per_stage|layers_per_block|encoder_blocks"
 BOUNDED = (

@@ -7,6 +7,7 @@ with which versions and by which command each suite ran, and how many of its cas
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -139,7 +140,7 @@ class Recorder:
         for mode, (kind, reason) in by_mode.items():
             row = case._replace(mode=mode)
             self.counts[row][kind] += 1
-            short = " ".join(str(reason).split())[:REASON]
+            short = records.portable(str(reason))[:REASON]
             if short and short not in self.reasons[row]:
                 self.reasons[row].append(short)
 
@@ -160,7 +161,7 @@ class Recorder:
     def _runs(self, old: list[records.Row]) -> list[records.Row]:
         runs = {(x["file"], x["suite"], x["mode"]): x for x in old}
         about = {"date": date.today().isoformat(), "versions": records.versions(*PACKAGES)}
-        about["command"] = records.command("python -m pytest " + " ".join(_arguments()))
+        about["command"] = records.command(f"python -m pytest {shlex.join(sys.argv[1:])}")
         for (suite, mode), cases in self.cases.items():
             counts: Counter[str] = Counter()
             for case, numbers in self.counts.items():
@@ -172,8 +173,3 @@ class Recorder:
             }
             runs[self.path.name, suite, mode] = {k: str(row[k]) for k in RUN_COLUMNS}
         return [runs[key] for key in sorted(runs)]
-
-
-def _arguments() -> list[str]:
-    """Returns the command line's arguments, those with blanks in quotes."""
-    return [f'"{x}"' if " " in x else x for x in sys.argv[1:]]
