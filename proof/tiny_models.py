@@ -8,8 +8,10 @@ config as it is, because some sizes depend on each other in ways that only the m
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import re
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -149,10 +151,13 @@ def models(cls: type[PreTrainedModel]) -> Iterator[PreTrainedModel]:
     """
     errors: list[Exception] = []
     plain = cls.config_class().to_dict()
+    has_sections = 'get("mrope_section"' in inspect.getsource(sys.modules[cls.__module__])
     configs: list[dict] = []
     count = 0
     for hidden, heads, skipped, chosen in VARIANTS:
         small = shrink(plain, (hidden, hidden // heads, heads), skipped, chosen)
+        if has_sections:
+            _add_sections(small)
         if small in configs:
             continue
         configs.append(small)
@@ -231,6 +236,15 @@ def _shrink_rope(rope: dict) -> dict:
         rest = 3 if sections < 4 else 2
         small["mrope_section"] = [8 - rest * (sections - 1), *[rest] * (sections - 1)]
     return small
+
+
+def _add_sections(config: dict) -> None:
+    """Adds sections of rotary angles that fit, where the model's own would be too wide."""
+    for key, value in config.items():
+        if key == "rope_parameters" and isinstance(value, dict):
+            config[key] = {"mrope_section": [2, 3, 3]} | value
+        elif isinstance(value, dict):
+            _add_sections(value)
 
 
 def _shorten(plain: dict, small: dict, lengths: dict[int, int]) -> None:
