@@ -173,7 +173,7 @@ class Checks:
             saved = Path(folder, "model")
             self._with_example(functools.partial(self.model.save, saved, platforms=("cpu",)))
             self._compare(floats(tojax.load(saved)(**self.example)))
-            again = reloaded(self.model, Path(folder, "checkpoint"), Path(folder, "other"))
+            again = reloaded(self.case.model, self.model, Path(folder, "a"), Path(folder, "b"))
             compare(call(again, self.case.inputs), self.case.outputs, VALUES, self.case.random)
 
     def generate(self) -> None:
@@ -220,13 +220,14 @@ def different(got: np.ndarray, wanted: np.ndarray) -> str:
     return f"{(got != wanted).sum()} of {wanted.size}"
 
 
-def reloaded(model: tojax.Model, folder: Path, other: Path) -> PreTrainedModel:
+def reloaded(
+    module: PreTrainedModel, model: tojax.Model, folder: Path, other: Path
+) -> PreTrainedModel:
     """Returns the module of the checkpoint that ``model.save_pretrained`` writes.
 
     Raises:
       NotApplicable: transformers cannot load its own checkpoint of this module, either.
     """
-    module = model.to_torch()
     load = lambda path: type(module).from_pretrained(path).eval().float()
     try:
         model.save_pretrained(folder)

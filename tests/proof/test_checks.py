@@ -31,17 +31,10 @@ def test_a_model_that_is_right(name, case):
     getattr(checks.Checks(case), name)()
 
 
-@pytest.mark.parametrize("name", ["forward", "roll", "save", "shard"])
-def test_other_values_than_torchs(name, case):
-    outputs = [x + 1e-3 * x.abs().max() for x in case.outputs]
-    with pytest.raises(Wrong, match="differs by"):
-        getattr(checks.Checks(dataclasses.replace(case, outputs=outputs)), name)()
-
-
-@pytest.mark.parametrize("name", ["gradient", "jit", "vmap", "generate"])
+@pytest.mark.parametrize("name", [*VALUES[:-1], "gradient", "vmap", "generate"])
 def test_another_model_than_torchs(name, case):
     wrong = checks.Checks(case)
-    params = {k: x * (1 + 0.5 * jax.numpy.sin(7 * x)) for k, x in wrong.model.params.items()}
+    params = {k: x * (1 + 0.2 * jax.numpy.sin(7 * x)) for k, x in wrong.model.params.items()}
     if name == "vmap":  # its reference is the loop
         wrong.run = lambda arrays: [x + 1 for x in checks.Checks(case).run(arrays)]
     else:
