@@ -355,7 +355,7 @@ def draw(path: Path) -> None:
         for i, name in enumerate(names):
             asked = counts[name]["ok"] + counts[name]["no"]
             text = f"{counts[name]['ok']} of {asked}"
-            axes.text(1, i, text, va="center", color="white", fontsize=9)
+            axes.text(101, i, text, va="center", fontsize=9)
         axes.invert_yaxis()
         axes.set(xlim=(0, 100), xlabel=f"% of {total} model types")
         axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
