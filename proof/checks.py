@@ -115,22 +115,23 @@ class Checks:
         settle(*pairs, exact, GRADIENTS, names=names, floor=GRADIENTS * largest)
 
     def vmap(self) -> None:
-        """``jax.vmap`` over a batch of inputs is the loop over it; integers that decide shapes are
-        not batched.
+        """``jax.vmap`` over a batch of inputs is the loop over it; where integers decide shapes,
+        over the floats alone, or the tokens where there are none.
         """
         rows = [self.arrays, self.arrays_of(self.flipped)]
         try:
-            batched, fixed = self._mapped(rows, lambda x: True)
+            batched, fixed = self._mapped(rows, [*self.arrays])
         except DataDependent:
-            batched, fixed = self._mapped(rows, lambda x: x.dtype.kind == "f")
+            names = [k for k, x in self.arrays.items() if x.dtype.kind == "f"]
+            batched, fixed = self._mapped(rows, names or ["input_ids"])
         for i, row in enumerate(rows):
             reference = self.run({k: fixed.get(k, x) for k, x in row.items()})
             compare([x[i] for x in batched], reference, VALUES, self.case.random)
 
-    def _mapped(self, rows: list[dict], chosen: Callable) -> tuple[list[jax.Array], dict]:
-        """Returns the outputs for a batch of the chosen arrays, and the other arrays."""
-        fixed = {k: x for k, x in rows[0].items() if not chosen(x)}
-        batch = {k: np.stack([row[k] for row in rows]) for k in rows[0] if k not in fixed}
+    def _mapped(self, rows: list[dict], names: list[str]) -> tuple[list[jax.Array], dict]:
+        """Returns the outputs for a batch of these arrays, and the other arrays."""
+        fixed = {k: x for k, x in rows[0].items() if k not in names}
+        batch = {k: np.stack([row[k] for row in rows]) for k in rows[0] if k in names}
         if not batch:
             raise NotApplicable("all inputs decide shapes")
         function = lambda x: floats(

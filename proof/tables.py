@@ -24,7 +24,7 @@ MEANING = {
     "forward": "the output of one program equals torch's",
     "gradient": "the gradients of all parameters equal torch's",
     "jit": "one `jax.jit` of `model.apply`, traced once, right for values that it never saw",
-    "vmap": "`jax.vmap` over a batch of inputs equals the loop over it",
+    "vmap": "`jax.vmap` over a batch of inputs, but for those that decide shapes, equals the loop",
     "roll": "`tojax.transforms.roll` runs the repeated layers as one loop, the output is the same",
     "save": "`tojax.load` of `model.save`, and transformers' loading of `save_pretrained`, agree",
     "generate": "greedy generation picks transformers' tokens",
@@ -154,8 +154,8 @@ built from its own config, with inputs that torch accepts. {_progress()}
 {table(["check", "ok", "no", "n/a", "not run yet", "what is checked"], summary)}
 
 A value counts as equal where it differs by at most 1e-4 of the largest value of its array, a
-gradient by 1e-3; or else by at most four times what torch's own result in 32 bits differs from its
-result in 64 bits. Outputs that torch draws at random are compared in shape. Where the values of an
+gradient by 1e-3. Where it differs by more, it may differ from torch's result in 64 bits by at most
+four times what torch's own result in 32 bits does. Outputs that torch draws at random are compared in shape. Where the values of an
 input decide shapes, as the sizes of images do, `model(...)` makes them static by itself: such types
 are "ok" in all but `jit`, which traces every input. n/a is a check that says nothing of this type.
 
