@@ -155,9 +155,10 @@ built from its own config, with inputs that torch accepts. {_progress()}
 
 A value counts as equal where it differs by at most 1e-4 of the largest value of its array, a
 gradient by 1e-3. Where it differs by more, it may differ from torch's result in 64 bits by at most
-four times what torch's own result in 32 bits does. Outputs that torch draws at random are compared in shape. Where the values of an
-input decide shapes, as the sizes of images do, `model(...)` makes them static by itself: such types
-are "ok" in all but `jit`, which traces every input. n/a is a check that says nothing of this type.
+four times what torch's own result in 32 bits does. Outputs that torch draws at random are compared
+in shape. Where the values of an input decide shapes, as the sizes of images do, `model(...)` makes
+them static by itself: such types can be "ok" in all but `jit`, which traces every input. n/a is a
+check that says nothing of this type.
 
 {_about_types()}
 
@@ -297,7 +298,9 @@ runs everything again, which takes hours.
 
 {table(head, lines)}
 
-A suite that checks several modes in one case counts each of them under "passed".
+A suite that checks several modes in one case counts each of them under "passed". A sample is what
+was run in the time there was, from the first case on. Suites and modes that are not listed were not
+run. An empty cell of a type is a check that was not run yet.
 
 [Versions](versions.md) has what the tests give with other versions of JAX, torch and the rest. The
 lowerings of operators are listed in [ops](../ops.md), [ops-tensorflow](../ops-tensorflow.md) and
