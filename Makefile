@@ -3,7 +3,7 @@ VENV   ?= .venv
 PYTHON ?= python3
 # The tested versions for this Python.
 PINNED := $(shell $(PYTHON) -m proof.versions constraints)
-EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
+EXTRAS ?= hf,gguf,cli,flax,train,onnx,docs,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 
@@ -20,7 +20,7 @@ conformance: export XLA_FLAGS :=
 
 # conftest.py turns off what takes XLA long. One file of each folder runs with it as well, as the
 # programs of users do; all others do so in `make conformance`.
-OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
+OPTIMIZED := $(addprefix tests/, calls/test_program.py explorer/test_explore.py export/test_plain.py \
   flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
   parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
   proof/test_checks.py properties/test_nothing_changes.py \
@@ -29,7 +29,7 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions proof proof-run bench clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions proof proof-run bench release-check clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,12 +60,18 @@ format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write docs/ops*.md, the tables of covered ops
-	@mkdir -p docs
+docs: $(READY)  ## the site in build/docs: notebooks are run where they changed, warnings are errors
+	$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
+ops: $(READY)  ## write docs/ops*.md, the tables of covered operators
 	$(PY) -m tojax ops --markdown > docs/ops.md
 	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
 	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md
 
+# Older projects beside the pages of docs/coming-from; TORCH2JAX and TRANSFORMERS_FLAX are the others.
+TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
+conformance: export TORCHAX := $(TORCHAX)
 conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
@@ -129,11 +135,13 @@ proof-run: $(READY)  ## run all that docs/proof shows again: many hours
 	-$(PY) -m proof.suites
 	$(PY) -m proof.tables
 
-# An interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
-TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))
+# TORCHAX: an interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
 bench: $(READY)  ## timings on this machine, beside the other ways to run a model
 	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
 	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+release-check: $(READY)  ## build wheel and sdist; install the wheel with each extra alone and use it
+	$(PY) release/check.py $(if $(CASES),--extras $(CASES))
 
 clean:  ## remove caches, builds, results (.venv stays)
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis

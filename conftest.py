@@ -67,7 +67,7 @@ TOPS = ("tojax", "tests", "tests/processes")
 collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in TOPS]
 
 
-pytest_plugins = ["tests.sampling"]
+pytest_plugins = ["tests.browser", "tests.sampling"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,8 @@
 """An ensemble by vmap over stacked params: eight networks trained at once, whose disagreement shows
-where there was no data: python examples/ensemble.py
+where there was no data: python examples/ensemble.py [PICTURE]
 """
+
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,16 @@ MEMBERS = 8
 def network(seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+
+
+def draw(x, y, grid, curves, file: str) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure((6, 3), layout="constrained").subplots()
+    axes.plot(grid[:, 0], curves[..., 0].T, color="tab:blue", lw=1)
+    axes.plot(x, y, "k.", ms=3)
+    axes.set(xlabel="x", ylabel="y", title="data, and what each member learned")
+    axes.figure.savefig(file)
 
 
 if __name__ == "__main__":
@@ -46,3 +58,6 @@ if __name__ == "__main__":
     spread = jax.vmap(model.apply, (0, None))(params, points).std(0)[:, 0]
     print(f"loss {losses[:, 0].mean():.3f} -> {losses[:, -1].mean():.3f} over {MEMBERS} members")
     print(f"spread {spread[:2].max():.3f} among the data, {spread[2]:.3f} far from it")
+    if len(sys.argv) > 1:
+        grid = np.linspace(-3, 3, 200, dtype=np.float32)[:, None]
+        draw(x, y, grid, jax.vmap(model.apply, (0, None))(params, grid), sys.argv[1])

@@ -285,7 +285,8 @@ def index_page() -> str:
             suite = f"[{title}]({name}.md): {row['suite']}" + f", {row['mode']}" * bool(row["mode"])
             lines.append([suite, share(row), *(row[k] for k in OUTCOMES), row["date"]])
     head = ["suite", "cases", "passed", "expected to fail", "failed", "n/a or skipped", "date"]
-    pages = "\n".join(["transformers", *SUITES, "versions"])
+    operators = ("../ops", "../ops-tensorflow", "../ops-onnx")
+    pages = "\n".join(["transformers", *SUITES, "versions", *operators])
     return f"""# What is tested
 
 {WRITTEN}

@@ -2,7 +2,7 @@
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "trees", "warn_once", "numerics"),
+    ("errors", "html_text", "trees", "units", "warn_once", "numerics"),
     ("dtypes", "multiprocess", "private_names", "table"),
     ("jaxprs", "source"),
     ("calls", "saved"),
@@ -10,6 +10,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torch", "tensorflow", "stablehlo", "onnx"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train", "export"),
+    ("explorer",),
     ("hf",),
     ("",),
     ("cli", "__main__"),

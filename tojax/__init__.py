@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tojax import errors
 from tojax.calls import methods
 
 __version__ = "0.1.0"
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tojax.calls.compilation_cache import use_compilation_cache
     from tojax.calls.host_memory import reuse_memory
+    from tojax.explorer import explore
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
@@ -32,6 +34,7 @@ _HOME = {
     "Cache": "tojax.hf.generation.job.public_cache",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
+    "explore": "tojax.explorer",
     "extract_jax": "tojax.torch.torchax",
     "from_onnx": "tojax.onnx",
     "from_pretrained": "tojax.hf.loading.load",
@@ -50,6 +53,7 @@ __all__ = [
     "Cache",
     "Model",
     "convert",
+    "explore",
     "extract_jax",
     "from_onnx",
     "from_pretrained",
@@ -77,6 +81,7 @@ methods.FURTHER.update(
 # tojax.tensorflow.convert(...) and the like
 _PARTS = (
     "errors",
+    "explorer",
     "export",
     "flax",
     "hf",
@@ -108,7 +113,8 @@ def __getattr__(name: str):
         return importlib.import_module(f"tojax.{name}")
     if name not in _HOME:
         raise AttributeError(_unknown(name))
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    with errors.imports_of(f"tojax.{name}"):
+        value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -1,8 +1,27 @@
-"""One class per mistake; every message has four lines: what, where, why, what to do."""
+"""One class per mistake; a message says what, where, why, what to do, and which page tells more."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
+from collections.abc import Iterator
+
+SITE = "https://tojax.readthedocs.io/en/latest"
+
+
+def page(kind: type) -> str:
+    """Returns the address of the page of a class of this file, or of its nearest base here.
+
+    Args:
+      kind: a class of ``tojax.errors``, or one derived from it.
+
+    Example:
+      >>> page(MissingRng)
+      'https://tojax.readthedocs.io/en/latest/errors/MissingRng.html'
+    """
+    name = next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
+    return f"{SITE}/errors/{name}.html"
 
 
 class TojaxError(Exception):
@@ -20,6 +39,7 @@ class TojaxError(Exception):
         where: here
         why:   because
         do:    mend it
+        see:   https://tojax.readthedocs.io/en/latest/errors/TojaxError.html
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
@@ -28,10 +48,10 @@ class TojaxError(Exception):
         self.advise(do)
 
     def advise(self, do: str) -> None:
-        """Another way out; a caller may know a better one."""
+        """Replaces the way out: a caller may know a better one."""
         self.do = do
-        labelled = zip(("where:", "why:", "do:"), (self.where, self.why, do))
-        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in labelled if v)]),)
+        lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": page(type(self))}
+        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in lines.items() if v)]),)
 
     def __str__(self) -> str:
         return str(self.args[0])  # an ImportError keeps a message of its own
@@ -118,6 +138,19 @@ class OtherCheckpoint(BadCheckpoint):
 class NotWritten(TojaxError, OSError):
     """A folder cannot be written to, or its disk is full."""
 
+    @classmethod
+    def of(cls, target: object, error: Exception, remark: str = "") -> NotWritten:
+        """Returns the error for a file or folder that the system, or a library, cannot write.
+
+        Example:
+          >>> print(NotWritten.of("out", FileExistsError(errno.EEXIST, "File exists")).do)
+          look at the path and its permissions, or write elsewhere
+        """
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        do = "free some space" if full else "look at the path and its permissions"
+        why = " ".join(str(error).split())[:300]
+        return cls(f"{target} cannot be written", why=why, do=f"{do}, or write elsewhere{remark}")
+
 
 class WrongBatch(TojaxError, TypeError):
     """A batch is of another kind than the first one, or holds something that is no array."""
@@ -193,6 +226,10 @@ class NewWeights(UserWarning):
     """The checkpoint has no weights for a head that was asked for: they are random."""
 
 
+class NoInitialiser(UserWarning):
+    """No initialiser covers a parameter: a fresh model has its pretrained value."""
+
+
 class ManyCompilations(UserWarning):
     """A step of training is compiled again and again, for batches of ever new shapes; or a JAX
     function in torch, for ever new numbers.
@@ -211,6 +248,13 @@ class NotRolled(UserWarning):
     """No layers repeat, so that nothing was rolled into a loop."""
 
 
+# First and last versions that the private names of these packages were tested with: `make compat`.
+TESTED = {
+    "jax": ("0.10.0", "0.12.0.1"),
+    "torch": ("2.10.0", "2.15.0"),
+    "transformers": ("4.57.6", "5.24.0"),
+    "tensorflow": ("2.21.0", "2.21.0"),
+}
 # The extra of pyproject.toml that brings a package.
 EXTRAS = {
     "torch": "torch",
@@ -222,30 +266,45 @@ EXTRAS = {
     **{name: name for name in ("gguf", "flax", "ray")},
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
-OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export")  # they need both
+# They need torch and transformers.
+OF_CHECKPOINTS = {"run", "generate", "inspect", "finetune", "plan", "export"}
+OF_CHECKPOINTS |= {"from_pretrained", "pipeline", "register_exporters"}
 
 
-def missing(error: ImportError, verb: str = "") -> ImportError:
-    """Returns the error that says what to install, of an import that failed in a verb; other
-    failures stay as they are.
+@contextlib.contextmanager
+def imports_of(user: str) -> Iterator[None]:
+    """Raises ``MissingDependency`` for a package that a part imports and that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (explained := missing(error, user)) is error:
+            raise
+        raise explained from error
+
+
+def missing(error: ImportError, user: str = "tojax") -> ImportError:
+    """Returns the error that says what to install, of an import that failed in a verb or a part;
+    other failures stay as they are.
 
     Example:
-      >>> print(missing(ModuleNotFoundError("No module named 'optax'", name="optax"), "finetune"))
-      tojax finetune needs the package optax, which is not installed
+      >>> error = ModuleNotFoundError("No module named 'optax'", name="optax")
+      >>> print(missing(error, "tojax.train"))
+      tojax.train needs the package optax, which is not installed
         where: No module named 'optax'
         why:   the extra tojax[train] brings it
         do:    pip install "tojax[train]"
+        see:   https://tojax.readthedocs.io/en/latest/errors/MissingDependency.html
     """
     named = error.name or next(iter(re.findall(r"No module named '([\w.]+)'", str(error))), "")
     package = named.partition(".")[0]
     if package not in EXTRAS and package not in CORE:
         return error
     extra = EXTRAS.get(package)
-    if package == "torch" and verb in OF_CHECKPOINTS:
+    if package == "torch" and re.split(r"[ .]", user)[-1] in OF_CHECKPOINTS:
         extra = "hf"
     requirement = f"tojax[{extra}]" if extra else "tojax"
     return MissingDependency(
-        f"tojax {verb}".strip() + f" needs the package {package}, which is not installed",
+        f"{user} needs the package {package}, which is not installed",
         where=str(error).splitlines()[0] if str(error) else "",
         why=f"the extra {requirement} brings it" if extra else "nothing runs without it",
         do=f'pip install "{requirement}"',

@@ -21,13 +21,17 @@ MARKS = {
 
 
 def convert(source: Any, *example_args: Any) -> Model:
-    """Anything that a frontend knows as a Model.
+    """Converts anything that a frontend knows to a Model; the type picks the frontend.
 
     Args:
       source: a torch module or function; a Keras model, a ``tf.function`` or ``tf.Module``; an ONNX
         ``ModelProto``; a ``jax.export.Exported`` or a StableHLO module; the folder of a checkpoint
         or a SavedModel, or a file of any of these; a folder that ``model.save`` wrote.
       *example_args: for frontends that need them; TensorFlow functions do.
+
+    Returns:
+      The Model that ``from_torch``, ``from_pretrained``, ``from_tensorflow``, ``from_onnx``,
+      ``from_stablehlo`` or ``load`` gives.
 
     Raises:
       Unsupported: no frontend takes an object of this type.

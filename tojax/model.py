@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from tojax import saved
+from tojax import html_text, saved, units
 from tojax.calls import call, concretization_help, methods
 from tojax.errors import WrongArguments
 from tojax.source import Source
@@ -52,8 +52,9 @@ class Model:
         by themselves.
 
         Args:
-          *args, **kwargs: as the source's forward takes them; numpy, JAX or source tensors in any
-          pytree.
+          *args: as the source's forward takes them; numpy, JAX or source tensors in any
+            pytree.
+          **kwargs: the same, by name.
           rng: a key, where the forward pass draws random numbers.
 
         Returns:
@@ -82,8 +83,9 @@ class Model:
 
         Args:
           params: arrays with the names and shapes of ``model.params``.
-          *args, **kwargs: as the source's forward takes them. Arrays of integers that ``jit`` or
+          *args: as the source's forward takes them. Arrays of integers that ``jit`` or
             ``grad`` do not trace, but a function closes over, may decide shapes.
+          **kwargs: the same, by name.
           state: arrays as in ``model.state``, which is the default.
           rng: a key, where the forward pass draws random numbers.
           mutable: return what the forward pass wrote to the state, too.
@@ -114,23 +116,72 @@ class Model:
         return out
 
     def train(self) -> Model:
-        """Returns a new Model in training mode."""
+        """Returns a new Model in training mode: dropout drops, BatchNorm measures the batch.
+
+        Raises:
+          Unsupported: the program has no training mode, such as an ONNX file's.
+
+        Example:
+          >>> import jax, numpy as np, torch
+          >>> model = tojax.from_torch(torch.nn.Dropout(0.5)).train()
+          >>> sorted(set(model(np.ones(64, np.float32), rng=jax.random.key(0)).tolist()))
+          [0.0, 2.0]
+        """
         return replace(self, source=self.source.in_mode(True))
 
     def eval(self) -> Model:
-        """Returns a new Model in evaluation mode."""
+        """Returns a new Model in evaluation mode: nothing is random, and no statistics are written.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = tojax.from_torch(torch.nn.Dropout(0.5)).eval()
+          >>> model(np.ones(3, np.float32)).tolist()
+          [1.0, 1.0, 1.0]
+        """
         return replace(self, source=self.source.in_mode(False))
 
     def with_params(self, params: Mapping[str, jax.Array]) -> Model:
-        """Returns a new Model with these params."""
+        """Returns a new Model with these params, arrays with the names of ``model.params``.
+
+        Example:
+          >>> import jax, numpy as np, torch
+          >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+          >>> zeros = model.with_params(jax.tree.map(lambda x: 0 * x, model.params))
+          >>> zeros(np.ones(3, np.float32)).tolist()
+          [0.0, 0.0]
+        """
         return replace(self, params=dict(params))
 
     def with_state(self, state: Mapping[str, jax.Array]) -> Model:
-        """Returns a new Model with this state."""
+        """Returns a new Model with this state, such as ``apply(..., mutable=True)`` returned.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
+          >>> out, state = model.apply(model.params, np.ones((4, 3), np.float32), mutable=True)
+          >>> int(model.with_state(state).state["num_batches_tracked"])
+          1
+        """
         return replace(self, state=dict(state))
 
     def to_torch(self) -> Any:
-        """Returns the torch module with params and state written into it."""
+        """Returns the torch module with params and state written into it.
+
+        Returns:
+          The module that ``from_torch`` was given, written to; a new one where the model came from
+          a checkpoint.
+
+        Raises:
+          Unsupported: the model was not made of a torch module.
+
+        Example:
+          >>> import torch
+          >>> module = torch.nn.Linear(3, 2)
+          >>> model = tojax.from_torch(module)
+          >>> tripled = model.with_params({k: 3 * v for k, v in model.params.items()})
+          >>> tripled.to_torch() is module
+          True
+        """
         return self.source.write_back(self.params, self.state)
 
     def save(
@@ -152,9 +203,11 @@ class Model:
 
         Args:
           folder: where to; it appears whole or not at all.
-          *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of
+          *args: an example of the call to save (shapes and dtypes count, values of
             arrays do not), or ``jax.ShapeDtypeStruct``s. Without one, every kind of call made with
             ``model(...)`` so far is saved.
+          rng: the key of that call, where it draws random numbers.
+          **kwargs: its arguments by name.
           shapes: the arguments that may have other sizes, as ``jax.export.symbolic_shape`` writes
             them: ``{"input_ids": "batch, length"}``. Sizes of one name are equal in a call; ``...``
             and ``_`` stand for what the example has.
@@ -236,6 +289,19 @@ class Model:
     def __repr__(self) -> str:
         return describe(self)
 
+    def _repr_html_(self) -> str:
+        first, *rest = describe(self).splitlines()
+        facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
+        return html_text.div(
+            html_text.line(first),
+            html_text.table(("", ""), facts),
+            *(
+                html_text.details(name, f"{len(arrays)} arrays", html_text.tree(arrays))
+                for name, arrays in (("params", self.params), ("state", self.state))
+                if arrays
+            ),
+        )
+
 
 def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:
     """Returns a model that ``model.save`` wrote; needs JAX alone.
@@ -270,13 +336,13 @@ def describe(model: Model) -> str:
     source = model.source
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
     mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
-    count, size = _total(model.params)
+    count, nbytes = _total(model.params)
     precision = getattr(source, "precision", None)
     lines = [
         f"Model({source.name} from {source.framework}, {mode_name} mode)",
         f"  call    {source.name}({_arguments(source.signature)})",
     ]
-    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
+    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {units.size(nbytes)}")
     groups: dict[str, dict[str, Any]] = {}
     for name, array in model.params.items():
         keys = name.split(".")

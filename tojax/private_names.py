@@ -20,16 +20,9 @@ from typing import Any, NoReturn
 
 import jax
 
-from tojax.errors import IncompatibleVersion, UntestedVersion
+from tojax.errors import TESTED, IncompatibleVersion, UntestedVersion
 from tojax.warn_once import warn
 
-# What these names were tested with: `make compat`.
-TESTED = {
-    "jax": ("0.10.0", "0.12.0.1"),
-    "torch": ("2.10.0", "2.15.0"),
-    "transformers": ("4.57.6", "5.24.0"),
-    "tensorflow": ("2.21.0", "2.21.0"),
-}
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
 TARGETS: list[Target] = []  # what is patched, those of generation too once that is loaded
 

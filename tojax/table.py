@@ -122,7 +122,7 @@ class Table(Mapping):
             self._deferring = False
 
     def lowers(self, *keys) -> Callable[[Callable], Callable]:
-        """Decorator: this function is the lowering of these operators."""
+        """Makes a function the lowering of these operators, as a decorator."""
 
         def add(function):
             self.update(dict.fromkeys(keys, function))

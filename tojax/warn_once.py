@@ -10,6 +10,8 @@ import sys
 import warnings
 from types import FrameType
 
+from tojax import errors
+
 # Packages whose lines no user can change, and what stands between them.
 INSIDE = {"tojax", "jax", "jaxlib", "flax", "torch", "transformers", "tensorflow", "keras"}
 INSIDE |= {"contextlib", "functools", "concurrent", "importlib", "threading"}
@@ -19,6 +21,7 @@ _SHOWN: set[tuple] = set()
 def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> None:
     """A warning at a frame's line, by default the nearest one outside of libraries.
 
+    A category of ``tojax.errors`` adds the address of its page.
     Where the filters say nothing else ("always", "error"), a text comes once for each line.
 
     Example:
@@ -29,6 +32,8 @@ def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> 
       >>> len(said)
       1
     """
+    if category.__module__ == errors.__name__:
+        text = f"{text}\n  see:   {errors.page(category)}"
     frame = frame or _users(sys._getframe(1))
     module = frame.f_globals.get("__name__", "<unknown>")
     place = frame.f_code.co_filename, frame.f_lineno

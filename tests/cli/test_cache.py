@@ -54,7 +54,7 @@ def test_what_is_kept_is_shown_and_cleared(environment):
     (folder / "jit_f-1-cache").write_bytes(b"x" * 2_000_000)
     (folder / "jit_f-1-atime").write_bytes(b"")
     (environment / "executables.secret").write_bytes(b"stays")
-    assert "1 programs, 2.0 MB of at most 1074 MB" in CliRunner().invoke(app, ["cache"]).output
+    assert "1 programs, 2.00 MB of at most 1.07 GB" in CliRunner().invoke(app, ["cache"]).output
     assert "removed 1 programs" in CliRunner().invoke(app, ["cache", "--clear"]).output
     assert not folder.exists() and (environment / "executables.secret").exists()
 

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tojax import cli
+from tojax.errors import SITE
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples/tiny-llama"
@@ -54,8 +55,9 @@ def changed(folder, weights=None, **config):
 
 
 def assert_four_lines(said):
-    """The lines of an error, without their names."""
-    lines = said.strip().splitlines()
+    """The lines of an error; a fifth has the address of its page."""
+    *lines, address = said.strip().splitlines()
+    assert re.fullmatch(rf"  see:   {re.escape(SITE)}/errors/\w+\.html", address), said
     assert lines[0].startswith("error: ")
     assert all(re.match(r"  (where:|why: |do:  )  ?\S", line) for line in lines[1:]), said
     return lines

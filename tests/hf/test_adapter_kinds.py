@@ -155,7 +155,7 @@ def test_damaged_adapters(how, whole, tmp_path):
     copied(whole, tmp_path, **DAMAGED[how])
     with pytest.raises(BadCheckpoint) as caught:
         tojax.from_pretrained(BASE, adapter=tmp_path)
-    assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 4
+    assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 5
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 8, b"\xff" * 100, b"{}", b"[[["])
@@ -168,7 +168,7 @@ def test_files_of_garbage(name, content, whole, tmp_path):
                  lambda: tojax.train.load_adapter(model, tmp_path)):  # fmt: skip
         with pytest.raises(BadCheckpoint) as caught:
             load()
-        assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 4
+        assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 5
 
 
 def test_a_type_that_peft_has_not(whole, tmp_path):

@@ -31,7 +31,7 @@ def assert_refused(call):
     with pytest.raises(BadCheckpoint) as caught:
         call()
     said = str(caught.value).replace("\n    ", "; ").splitlines()
-    assert len(said) == 4, said
+    assert len(said) == 5, said
     return said[0]
 
 
@@ -163,7 +163,7 @@ def test_configs_with_entries_of_other_types(folder, name, value):
     try:
         model = tojax.from_pretrained(folder)
     except tojax.errors.TojaxError as error:
-        assert len(str(error).replace("\n    ", "; ").splitlines()) == 4
+        assert len(str(error).replace("\n    ", "; ").splitlines()) == 5
     else:
         assert "model.norm.weight" in model.params or "norm.weight" in model.params
 

@@ -50,5 +50,5 @@ def test_text_and_page(tmp_path):
     assert any(x.startswith("all-reduce") for x in lines)
     found.save(tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text()
-    assert page.count("<tr>") == len(found.summary()) + len(found.rows)
-    assert "0.weight" in page and 'class="bar"' in page
+    assert page.count("<tr>") == len(found.summary()) + 1 + len(found.rows)  # with its header
+    assert "0.weight" in page and "width:12.5%" in page

@@ -52,6 +52,15 @@ def test_the_first_call_compiles_nothing(saved, caplog):
     np.testing.assert_array_equal(portable(x), model(x))
 
 
+def test_integers_of_64_bits_compile_nothing(tmp_path, cache, caplog):
+    model = tojax.from_torch(torch.nn.Embedding(5, 3))
+    ids = np.array([[1, 4]], np.int64)  # numpy's default, which JAX narrows
+    model.save(tmp_path / "net", ids, executables=True)
+    loaded = tojax.load(tmp_path / "net")
+    assert compilations(lambda: loaded(ids), caplog) == []
+    np.testing.assert_array_equal(loaded(ids), model(ids))
+
+
 def test_other_sizes_and_transformations_use_the_portable_program(saved):
     model, folder, x = saved
     loaded = tojax.load(folder)

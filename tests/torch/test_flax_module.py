@@ -84,6 +84,20 @@ def test_torchs_optimizers_train_it(build):
     assert losses[-1] < losses[0] / 4
 
 
+def test_gradients_in_training_mode():
+    """Between the forward pass and ``backward()`` the statistics are written."""
+    flax = nnx.Sequential(nnx.Linear(3, 8, rngs=nnx.Rngs(0)), nnx.BatchNorm(8, rngs=nnx.Rngs(1)))
+    module = module_from_flax(flax).train()
+    (module(torch.from_numpy(X)) ** 3).sum().backward()
+    flax.train()
+    slopes = nnx.grad(lambda net: (net(X) ** 3).sum())(flax)
+    for name, parameter in module.named_parameters():
+        _, i, kind = name.split(".")
+        close(parameter.grad, slopes["layers"][int(i)][kind][...])
+    assert module.get_parameter("layers.0.kernel").grad.abs().max() > 0.1
+    close(module.get_buffer("layers.1.mean"), flax.layers[1].mean[...])
+
+
 def test_state_dicts_round_trip(tmp_path):
     module, other = (module_from_flax(Network(nnx.Rngs(i))).eval() for i in range(2))
     torch.save(module.state_dict(), tmp_path / "weights.pt")

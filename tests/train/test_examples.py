@@ -21,6 +21,7 @@ SHOWN = {
     "dpo": lambda before, after, right: before == 0 and after > 1 and right > 90,
     "influence": lambda match, worst: match > 0.95 and worst == 17,
 }
+DRAWN = {"ensemble", "train_xor"}
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -29,9 +30,9 @@ def test_it_shows_what_it_says(name, capsys, monkeypatch, tmp_path):
         pytest.importorskip(package)
     file = Path("examples", f"{name}.py").resolve()
     picture = tmp_path / "picture.png"
-    monkeypatch.setattr("sys.argv", [str(file), *([str(picture)] if name == "train_xor" else [])])
+    monkeypatch.setattr("sys.argv", [str(file), *([str(picture)] if name in DRAWN else [])])
     runpy.run_path(str(file), run_name="__main__")
     numbers = [float(x) for x in re.findall(r"\d+(?:\.\d+)?", capsys.readouterr().out)]
     assert SHOWN[name](*numbers)
-    assert picture.exists() == (name == "train_xor")
-    assert len(file.read_text().splitlines()) < 60
+    assert picture.exists() == (name in DRAWN)
+    assert len(file.read_text().splitlines()) <= 65

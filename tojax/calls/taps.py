@@ -53,7 +53,9 @@ class Tap:
             near = difflib.get_close_matches(self.pattern, paths, 3, 0.3) or [*paths[:3]]
             raise WrongArguments(
                 f"no module has a path with {self.pattern!r}",
-                why=f"there are {len(paths)} paths, such as {', '.join(near)}",
+                why=f"there are {len(paths)} paths, such as {', '.join(near)}"
+                if paths
+                else "the model has no modules inside",
                 do="list them with [path for path, _ in module.named_modules()]",
             )
 

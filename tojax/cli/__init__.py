@@ -9,13 +9,19 @@ from typing import Annotated
 import typer
 
 from tojax.cli import _reports, options
+from tojax.cli._help import Group
 from tojax.cli.options import command
 
 START = time.time()
+RUN, LOOK, WRITE, TRAIN, PLAN, KEEP = (
+    "Run", "Look inside", "Convert and write", "Train", "Plan", "Housekeeping",
+)  # fmt: skip
+DEMO = "examples/tiny-llama"
 app = typer.Typer(
     name="tojax",
-    help="Run PyTorch, Hugging Face and TensorFlow models in JAX.",
-    epilog="Start with: tojax run examples/tiny-llama --prompt 'def main('",
+    cls=Group,
+    help="Run PyTorch, Hugging Face, TensorFlow and ONNX models in JAX.",
+    epilog=f"Start with: tojax run {DEMO} --prompt 'def main('",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -44,15 +50,20 @@ def _common(
     """Run PyTorch, Hugging Face, TensorFlow and ONNX models in JAX."""
 
 
-@command(app)
+@command(
+    app, RUN,
+    f"tojax run {DEMO} --prompt 'def main('",
+    f"tojax run {DEMO} --dtype bfloat16 --json",
+)  # fmt: skip
 def run(call: options.Run) -> None:
-    """Load a model, convert it, compare it with its own framework, time both, and write text.
+    """Convert a model, compare it with its framework, time both.
+
+    A language model then continues the prompt.
 
     FOLDER_OR_ID is a Hugging Face checkpoint, an adapter's folder, a SavedModel's folder or a
     .keras file, which is compared with TensorFlow, or an .onnx file, which is compared with
     onnxruntime; what model.save or tojax export wrote is timed alone. The difference is the largest
-    one of any output, relative to that output's largest value. Exit code 1: the model cannot be
-    served; 3: the two disagree.
+    one of any output, relative to that output's largest value. Exit code 3: the two disagree.
     """
     from tojax.cli._source import is_saved
 
@@ -73,22 +84,14 @@ def run(call: options.Run) -> None:
     return verb(call, START)
 
 
-@command(app)
-def verify(call: options.Verify) -> None:
-    """Compare a checkpoint in JAX with PyTorch, module by module; 64 bits are the judge.
-
-    The verdict names the module that adds an error which rounding does not explain. Printed are
-    what each module adds for the same inputs, how much of it the rounding of PyTorch explains, and
-    what it inherits. Exit code 1: the model cannot be served; 3: some module is at fault.
-    """
-    from tojax.cli._verify import verify as verb
-
-    verb(call)
-
-
-@command(app)
+@command(
+    app, RUN,
+    f"tojax generate {DEMO} --prompt 'def main('",
+    f"tojax generate {DEMO} -p import --temperature 0.8 --seed 1",
+    f"echo 'def main(' | tojax generate {DEMO} -p - --json",
+)  # fmt: skip
 def generate(call: options.Generate) -> None:
-    """Continue a text; prints nothing but the text.
+    """Continue a text, and print nothing else.
 
     FOLDER_OR_ID is a checkpoint, the folder of an adapter such as tojax finetune writes, or one
     that tojax export --generate wrote.
@@ -102,14 +105,18 @@ def generate(call: options.Generate) -> None:
     verb(call, START)
 
 
-@command(app)
+@command(
+    app, LOOK,
+    f"tojax inspect {DEMO}",
+    f"tojax inspect {DEMO} --json",
+)  # fmt: skip
 def inspect(call: options.Inspect) -> None:
-    """Show parameters, sizes, dtypes and operators of a checkpoint without loading its weights.
+    """Show parameters, sizes, dtypes and operators of a model.
 
+    Of a checkpoint no weights are loaded.
     Of a folder that model.save or tojax export wrote: its calls, programs and weights. Of a
     SavedModel or a .keras file: signatures and variables; of an .onnx file: inputs, tensors and
-    operators.
-    Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
+    operators. Exit code 4: some operator of the model has no lowering.
     """
     from tojax.cli import _inspect_tensorflow
     from tojax.cli._source import is_saved
@@ -130,91 +137,55 @@ def inspect(call: options.Inspect) -> None:
     return verb(call)
 
 
-@command(app)
-def flax(call: options.Flax) -> None:
-    """Write a PyTorch module as readable Flax source code, and compare it with torch.
+@command(
+    app, LOOK,
+    f"tojax explore {DEMO} -o llama.html",
+    f"tojax explore {DEMO} -o llama.html --mesh model=4 --plan tp",
+    f"tojax explore {DEMO} --no-weights --json",
+)  # fmt: skip
+def explore(call: options.Explore) -> None:
+    """Write a page about a model: modules, work, weights, sharding.
 
-    Example: tojax flax examples/tiny-llama -o llama.py. The file imports only jax and flax;
-    load_params(model, FOLDER) fills it, in Linen variables = load_params(FOLDER).
-    Exit code 1: it cannot be written, or the check fails; 3: outputs differ.
+    FOLDER_OR_ID is a checkpoint, an adapter's folder, a SavedModel's folder, a .keras file, an
+    .onnx file, or what model.save wrote. FLOPs and bytes moved are those of the traced call of
+    --batch x --length tokens; nothing is compiled or run. The page needs no network.
     """
-    from tojax.cli._flax import flax as verb
+    from tojax.cli._explore import explore as verb
 
     verb(call)
 
 
-@command(app)
-def finetune(call: options.Finetune) -> None:
-    """Train a language model further on texts, by LoRA adapters; called again, it goes on.
+@command(
+    app, LOOK,
+    f"tojax verify {DEMO}",
+    f"tojax verify {DEMO} --gradients --html report.html",
+    f"tojax verify {DEMO} --operators 'layers.3.mlp' --json",
+)  # fmt: skip
+def verify(call: options.Verify) -> None:
+    """Compare a checkpoint in JAX with PyTorch, module by module.
 
-    Example: tojax finetune examples/tiny-llama --data notes.txt --steps 300 --out tuned. Texts are
-    packed into rows, one row of 20 is held out. The folder then holds an adapter that PEFT and
-    tojax generate load, metrics.jsonl, and loss.png where matplotlib is installed.
+    The verdict names the module that adds an error which rounding does not explain; a run in 64
+    bits is the judge. The table shows what each module adds for the same inputs, how much of it
+    the rounding of PyTorch explains, and what it inherits. Exit code 3: some module is at fault.
     """
-    with contextlib.nullcontext() if call.dry_run else _reports.resumable():
-        from tojax.cli._finetune import finetune as verb
-
-        verb(call)
-
-
-@command(app)
-def plan(call: options.Plan) -> None:
-    """Tell what a model needs on chips that are not here: memory, FLOPs, communication, time.
-
-    A config.json is enough: nothing is loaded or allocated. Without --train, --decode or --prefill
-    it is a forward pass. Times are those of the chip's published rates: a step that takes longer
-    is slower than the chip, none is faster. Example:
-
-    tojax plan FOLDER --chips v6e-8 --decode --batch 32 --length 8192
-
-    peak per device: fits or not, and what does. step time: the longest of compute, memory and
-    interconnect, which work at the same time; the one that decides is named. utilization: what the
-    chips do for the model, of what they could. docs/scaling.md has the formulas.
-    """
-    from tojax.cli._plan import plan as verb
+    from tojax.cli._verify import verify as verb
 
     verb(call)
 
 
-@command(app)
-def export(call: options.Export) -> None:
-    """Write a model as an artifact that runs without its framework, and compare it with the model.
-
-    FOLDER_OR_ID is a Hugging Face checkpoint, a SavedModel's folder or a .keras file.
-
-    jax: a folder for tojax.load, which needs JAX alone; with --generate 32 tojax.generate works,
-    too. savedmodel: for TensorFlow, with derivatives. onnx: for onnxruntime (tojax[onnx]).
-
-    Examples: tojax export examples/tiny-llama -o llama --batch 4 --length 128 --generate 32;
-    tojax export model.keras -o model.onnx --format onnx --batch symbolic.
-
-    Exit code 1: it cannot be written; 3: the artifact and the model disagree.
-    """
-    from tojax.cli._export import export as verb
-
-    verb(call)
-
-
-@command(app)
-def weights(call: options.Weights) -> None:
-    """Turn a JAX checkpoint into one for PyTorch, and print which array went where.
-
-    Example: tojax weights run/checkpoints bert --model google/bert. Layers are matched by names and
-    shapes, and turned into torch's layouts. With --jax and --input both models run with the new
-    weights and must agree. TO gets the config and tokenizer of --model; an import path's module is
-    written to model.safetensors.
-
-    Exit code 1: something is missing, left over, ambiguous, or the models disagree; then nothing
-    is written.
-    """
-    from tojax.cli._weights import weights as verb
-
-    verb(call)
-
-
-@command(app)
+@command(
+    app, LOOK,
+    "tojax ops linear",
+    "tojax ops --tensorflow MatMul",
+    "tojax ops --onnx Conv --json",
+)  # fmt: skip
 def ops(call: options.Ops) -> None:
-    """List the torch operators: what serves each, and what torch's own suite says of it."""
+    """List the operators and what serves each of them.
+
+    Of PyTorch by default, with the results of PyTorch's own test cases; --tensorflow and --onnx
+    list theirs. A few operators are shown with their schemas. Exit code 2: no operator has the
+    name.
+    """
     if call.onnx:
         from tojax.cli._ops_onnx import ops as verb
     elif call.tensorflow:
@@ -225,9 +196,126 @@ def ops(call: options.Ops) -> None:
     verb(call.name, call.markdown, call.json)
 
 
-@command(app)
+@command(
+    app, WRITE,
+    f"tojax export {DEMO} -o llama --generate 32",
+    f"tojax export {DEMO} -o any --batch symbolic --length symbolic",
+    f"tojax export {DEMO} -o llama.onnx --format onnx",
+)  # fmt: skip
+def export(call: options.Export) -> None:
+    """Write a model for JAX, TensorFlow or onnxruntime alone.
+
+    What is written runs without the model's framework, and is compared with the model.
+    FOLDER_OR_ID is a Hugging Face checkpoint, a SavedModel's folder or a .keras file.
+
+    jax: a folder for tojax.load, which needs JAX alone; with --generate 32 tojax.generate works,
+    too. savedmodel: for TensorFlow, with derivatives. onnx: for onnxruntime (tojax[onnx]).
+
+    Exit code 3: what is written and the model disagree.
+    """
+    from tojax.cli._export import export as verb
+
+    verb(call)
+
+
+@command(
+    app, WRITE,
+    f"tojax flax {DEMO} -o llama.py",
+    f"tojax flax {DEMO} --style linen -o llama_linen.py",
+    "tojax flax examples.torch_gpt:GPT --input 2x64:int -o gpt.py",
+)  # fmt: skip
+def flax(call: options.Flax) -> None:
+    """Write a PyTorch module as readable Flax source code.
+
+    The file imports only jax and flax; load_params(model, FOLDER) fills it, in Linen
+    variables = load_params(FOLDER). Exit code 3: its outputs differ from PyTorch's.
+    """
+    from tojax.cli._flax import flax as verb
+
+    verb(call)
+
+
+@command(
+    app, WRITE,
+    f"tojax export {DEMO} -o llama",
+    f"tojax weights llama/params.safetensors llama-torch --model {DEMO}",
+)  # fmt: skip
+def weights(call: options.Weights) -> None:
+    """Turn a JAX checkpoint into one for PyTorch.
+
+    Layers are matched by names and shapes, and turned into torch's layouts; every match is
+    printed. With --jax and --input both models run with the new weights and must agree. TO gets
+    the config and tokenizer of --model; an import path's module is written to model.safetensors.
+
+    Where something is missing, left over or ambiguous, or the models disagree, nothing is written.
+    """
+    from tojax.cli._weights import weights as verb
+
+    verb(call)
+
+
+@command(
+    app, TRAIN,
+    f"tojax finetune {DEMO} --data README.md --out tuned --dry-run",
+    f"tojax finetune {DEMO} --data README.md --out tuned --steps 20",
+    "tojax generate tuned -p 'import'",
+)  # fmt: skip
+def finetune(call: options.Finetune) -> None:
+    """Train a language model further on texts, by LoRA adapters.
+
+    Called again, it goes on where it was. Texts are packed into rows, one row of 20 is held out.
+    The folder then holds an adapter that PEFT and tojax generate load, metrics.jsonl, and loss.png
+    where matplotlib is installed.
+    """
+    with contextlib.nullcontext() if call.dry_run else _reports.resumable():
+        from tojax.cli._finetune import finetune as verb
+
+        verb(call)
+
+
+@command(
+    app, PLAN,
+    f"tojax plan {DEMO} --chips v6e-8 --length 128",
+    f"tojax plan {DEMO} --chips h100-8 --train --length 512 --batch 64",
+    f"tojax plan {DEMO} --chips v5p-16 --decode --length 512 --json",
+)  # fmt: skip
+def plan(call: options.Plan) -> None:
+    """Estimate memory, communication and time on other chips.
+
+    A config.json is enough: nothing is loaded or allocated. Without --train, --decode or --prefill
+    it is a forward pass. Times are those of the chip's published rates: a step that takes longer
+    is slower than the chip, none is faster.
+
+    peak per device: fits or not, and what does. step time: the longest of compute, memory and
+    interconnect, which work at the same time; the one that decides is named. utilization: what the
+    chips do for the model, of what they could. docs/guides/planning.md has the formulas.
+    """
+    from tojax.cli._plan import plan as verb
+
+    verb(call)
+
+
+@command(app, KEEP, "tojax doctor", "tojax doctor --imports", "tojax doctor --json")
+def doctor(call: options.Doctor) -> None:
+    """Show versions, devices and caches, and what works here.
+
+    For each feature that does not work it prints the line that installs what is missing, and
+    beneath it the known traps of this machine. Packages are looked up, not imported; --imports
+    imports each of them, which takes a while and finds those that are broken. Exit code 1: the
+    core does not work.
+    """
+    from tojax.cli._doctor import doctor as verb
+
+    verb(call)
+
+
+@command(
+    app, KEEP,
+    "tojax cache",
+    "tojax cache --clear",
+)  # fmt: skip
 def cache(call: options.Cache) -> None:
-    """Show what is kept of compilations, and remove it with --clear.
+    """Show the compiled programs that are kept, or remove them.
 
     Every verb keeps what XLA compiles in the user's cache folder, so that a second call starts
     sooner; --no-cache, anywhere in the line, does without.

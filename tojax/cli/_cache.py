@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
+from typing import Any
 
 from tojax.calls import compilation_cache
 from tojax.cli.options import Cache
+from tojax.units import size
 
 OFF = "--no-cache"
 
@@ -27,17 +30,34 @@ def use() -> None:
 
 def cache(options: Cache) -> None:
     """Runs ``tojax cache``."""
-    folders = sorted(compilation_cache.cache_folder().glob("programs-*"))
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    programs = sum(file.name.endswith("-cache") for file in files)
+    about = contents()
     if options.clear:
-        for folder in folders:
+        for folder in folders():
             shutil.rmtree(folder)
-        print(f"removed {programs} programs, {size / 1e6:.1f} MB")
+    if options.json:
+        from tojax.cli import _shown  # rich may be missing, and this file is always imported
+
+        _shown.as_json({**about, "removed": options.clear})
         return
-    print(f"{compilation_cache.default_folder()}")
-    limit = compilation_cache.LARGEST / 1e6
-    print(
-        f"{programs} programs, {size / 1e6:.1f} MB of at most {limit:.0f} MB; --clear removes them"
-    )
+    programs, amount = f"{about['programs']} programs", size(about["bytes"])
+    if options.clear:
+        print(f"removed {programs}, {amount}")
+        return
+    print(about["folder"])
+    print(f"{programs}, {amount} of at most {size(about['limit'])}; --clear removes them")
+
+
+def folders() -> list[Path]:
+    """Returns the folders of programs, one for each kind of processor."""
+    return sorted(compilation_cache.cache_folder().glob("programs-*"))
+
+
+def contents() -> dict[str, Any]:
+    """Returns the folder for this processor, and programs and bytes of all kinds."""
+    files = [file for folder in folders() for file in folder.rglob("*") if file.is_file()]
+    return {
+        "folder": str(compilation_cache.default_folder()),
+        "programs": sum(file.name.endswith("-cache") for file in files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "limit": compilation_cache.LARGEST,
+    }

@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
+from tojax.cli import _shown
+
+BLOCKS, LETTERS = " ▁▂▃▄▅▆▇█", " .-=#"
+PICTURE = "loss.png"
 
 
 def losses(folder: Path, name: str = "loss") -> tuple[list[int], list[float]]:
@@ -18,7 +22,12 @@ def losses(folder: Path, name: str = "loss") -> tuple[list[int], list[float]]:
     return [step for step, _ in points], [value for _, value in points]
 
 
-def drawn(values: list[float], width: int = 60, height: int = 6) -> str:
+def blocks(stream: TextIO) -> str:
+    """Returns the characters that a curve is drawn of: ASCII where a stream has no others."""
+    return BLOCKS if _shown.has_unicode(stream) else LETTERS
+
+
+def drawn(values: list[float], width: int = 60, height: int = 6, blocks: str = BLOCKS) -> str:
     """Draws a curve in lines of block characters, the largest value on top.
 
     Example:
@@ -29,7 +38,7 @@ def drawn(values: list[float], width: int = 60, height: int = 6) -> str:
     columns = [float(np.mean(chunk)) for chunk in np.array_split(values, min(width, len(values)))]
     low, high = min(columns), max(columns)
     fills = [(x - low) / (high - low or 1) * height for x in columns]
-    level = lambda fill, row: BLOCKS[int(np.clip(fill - row, 0, 1) * (len(BLOCKS) - 1))]
+    level = lambda fill, row: blocks[int(np.clip(fill - row, 0, 1) * (len(blocks) - 1))]
     lines = ["".join(level(fill, row) for fill in fills) for row in reversed(range(height))]
     marks = [f"{high:.3f}", *[" " * len(f"{high:.3f}")] * (height - 1)]
     return "\n".join(f"{mark} {line}".rstrip() for mark, line in zip(marks, lines)) + f"\n{low:.3f}"
@@ -48,5 +57,5 @@ def picture(folder: Path) -> Path | None:
         if steps:
             axes.plot(steps, values, label=label, marker="." if len(steps) < 20 else None)
     axes.legend()
-    figure.savefig(folder / "loss.png", dpi=120)
-    return folder / "loss.png"
+    figure.savefig(folder / PICTURE, dpi=120)
+    return folder / PICTURE

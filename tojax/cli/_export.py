@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
+from tojax.cli import _shown
+from tojax.cli._codes import ExitCode
 from tojax.cli.options import Export
 from tojax.errors import BadCheckpoint, WrongValue
+from tojax.units import duration, size
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -26,40 +28,52 @@ ROWS, LENGTH = 2, 16  # of the example, if a size is symbolic or not given
 
 def export(options: Export) -> None:
     """Runs ``tojax export``."""
-    console, status = Console(highlight=False, markup=False, soft_wrap=True), Console(stderr=True)
+    status, out = Console(stderr=True, highlight=False, soft_wrap=True), Path(options.out)
     _check(options)
-    replaced = Path(options.out).exists() and (
-        Path(options.out).is_file() or any(Path(options.out).iterdir())
-    )
-    if replaced:
-        status.print(f"{options.out} is there and is replaced", highlight=False, soft_wrap=True)
-    with status.status("loading") as bar:
-        began = time.perf_counter()
-        model, args, kwargs, shapes = _loaded(options)
+    if out.exists() and (out.is_file() or any(out.iterdir())):
+        status.print(f"{out} is there and is replaced", markup=False)
+    with _shown.progress("loading") as bar:
+        load, (model, args, kwargs, shapes) = _shown.timed(lambda: _loaded(options))
         bar.update(f"writing {options.format}")
-        loaded = time.perf_counter()
-        _write(model, options, args, kwargs, shapes)
-        written = time.perf_counter()
+        write, _ = _shown.timed(lambda: _write(model, options, args, kwargs, shapes))
         bar.update("comparing with the model")
-        comparison = _compared(model, options, args, kwargs) if options.format == "jax" else None
-    inputs = ", ".join(f"{k} {v}" for k, v in _shapes(model, args, kwargs, shapes).items())
-    console.print(f"{model.source.name} from {options.source}, called with {inputs}")
-    console.print(f"loaded in {loaded - began:.1f} s, written in {written - loaded:.1f} s")
-    for file, size in _sizes(Path(options.out)):
-        console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
-    if comparison is not None:
-        from tojax.export.flat import rounding
-
-        difference, tokens = comparison
-        console.print(f"largest difference to the model: {difference:.1e} of the largest value")
-        if tokens is not None:
-            console.print(f"generated tokens: {'the same' if tokens else 'others'}")
-        if not difference <= rounding(model) or tokens is False:
-            status.print("error: the artifact and the model disagree")
-            sys.exit(3)
+        agreement = _agreement(model, options, args, kwargs)
+    about = {
+        "model": model.source.name,
+        "from": options.source,
+        "format": options.format,
+        "inputs": _shapes(model, args, kwargs, shapes),
+        "seconds": {"load": load, "write": write},
+        "files": [{"file": file, "bytes": nbytes} for file, nbytes in _sizes(out)],
+        **agreement,
+        "load": _how(options),
+    }
+    if options.json:
+        _shown.as_json(about)
     else:
-        console.print("its outputs were compared with the model's")
-    console.print(f"load it: {_how(options)}")
+        _show(about)
+    if not agreement["agree"]:
+        status.print("error: the artifact and the model disagree")
+        sys.exit(ExitCode.DISAGREE)
+
+
+def _show(about: dict[str, Any]) -> None:
+    """Prints what was written, and how it compares with the model."""
+    console, seconds = _shown.console(), about["seconds"]
+    inputs = ", ".join(f"{k} {v}" for k, v in about["inputs"].items())
+    lines = [
+        f"{about['model']} from {about['from']}, called with {inputs}",
+        f"loaded in {duration(seconds['load'])}, written in {duration(seconds['write'])}",
+        *(f"  {x['file']:<40} {size(x['bytes']):>10}" for x in about["files"]),
+    ]
+    if about["difference"] is None:
+        lines.append("its outputs were compared with the model's")
+    else:
+        difference = f"{about['difference']:.1e} of the largest value"
+        lines.append(f"largest difference to the model: {difference}")
+    if (same := about["same_tokens"]) is not None:
+        lines.append(f"generated tokens: {'the same' if same else 'others'}")
+    console.print("\n".join([*lines, f"load it: {about['load']}"]), markup=False)
 
 
 def _check(options: Export) -> None:
@@ -255,6 +269,19 @@ def _compared(
     key = {"rng": jax.random.key(0)} if options.sample else {}
     text = lambda m: np.asarray(tojax.generate(m, ids, **_loop(options), **key))
     return difference(want, got), np.array_equal(text(model), text(back))
+
+
+def _agreement(model: Model, options: Export, args: tuple, kwargs: dict) -> dict[str, Any]:
+    """Returns the differences to the model by name; TensorFlow's and ONNX's files were compared
+    when they were written.
+    """
+    if options.format != "jax":
+        return {"difference": None, "same_tokens": None, "agree": True}
+    from tojax.export.flat import rounding
+
+    difference, same_tokens = _compared(model, options, args, kwargs)
+    agree = difference <= rounding(model) and same_tokens is not False
+    return {"difference": difference, "same_tokens": same_tokens, "agree": agree}
 
 
 def _array(x: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,12 @@ import optax
 from rich.console import Console
 
 from tojax import train
-from tojax.cli import _curve, _texts
+from tojax.cli import _curve, _shown, _texts
 from tojax.cli._generate import load_tokenizer
 from tojax.cli.options import Finetune
 from tojax.errors import Unsupported
 from tojax.hf.loading.checkpoint import find_checkpoint
+from tojax.units import size
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -31,7 +33,7 @@ HELD_OUT = 20  # every 20th row is for evaluation
 def finetune(options: Finetune) -> None:
     """Runs ``tojax finetune``."""
     texts = _texts.read_texts(options.data)
-    with console.status("loading"):
+    with _shown.progress("loading"):
         import tojax
 
         checkpoint = find_checkpoint(options.source)
@@ -54,10 +56,10 @@ def finetune(options: Finetune) -> None:
     batches = train.Batches(
         training, min(options.batch, len(training["input_ids"])), key=options.seed
     )
-    plan(model, base_size, training, held_out, batches, options)
+    about = plan(model, base_size, training, held_out, batches, options)
     if options.dry_run:
-        memory(step, state, next(iter(batches)))
-        return
+        about["memory"] = memory(step, state, next(iter(batches)))
+        return _shown.as_json(about) if options.json else None
     out = Path(options.out)
     test = [*train.Batches(held_out, batches.size, rest=True)]
     state = train.fit(
@@ -66,7 +68,7 @@ def finetune(options: Finetune) -> None:
     )  # fmt: skip
     train.save_adapter(state.model, out)
     tokenizer.save_pretrained(out)
-    report(out)
+    return _shown.as_json(about | results(out)) if options.json else report(out)
 
 
 def loss(model: Model, batch: dict[str, PyTree]) -> jax.Array:
@@ -120,45 +122,58 @@ def linears(model: Model) -> str:
 
 def plan(
     model: Any, base_size: int, training: Any, held_out: Any, batches: Any, options: Finetune
-) -> None:
-    """Prints what will be done."""
+) -> dict[str, Any]:
+    """Prints what will be done, and returns its numbers by name."""
     trained = sum(x.size for x in model.params.values())
     held_as = f" held as {options.quantize}" if options.quantize else ""
     ids = training["input_ids"]
     tokens = int((training["segment_ids"] > 0).sum())
+    epochs = options.steps / len(batches)
     console.print(
         f"{model.source.name}: {trained:,} of {trained + base_size:,} params are trained "
         f"(rank {options.rank}{', DoRA' if options.dora else ''}, "
         f"{len(model.source.adapters)} matrices{held_as})\n"
         f"{options.data}: {tokens:,} tokens in {len(ids)} rows of {ids.shape[1]}, "
         f"{len(held_out['input_ids'])} rows held out\n"
-        f"{options.steps} steps of {batches.size} rows: {options.steps / len(batches):.1f} epochs"
+        f"{options.steps} steps of {batches.size} rows: {epochs:.1f} epochs"
     )
+    return {
+        "model": model.source.name, "parameters": trained + base_size, "trained": trained,
+        "tokens": tokens, "rows": len(ids), "held_out_rows": len(held_out["input_ids"]),
+        "steps": options.steps, "batch": batches.size, "epochs": epochs,
+    }  # fmt: skip
 
 
-def memory(step: Any, state: Any, batch: Any) -> None:
-    """Compiles the step and prints the memory that it needs."""
-    with console.status("compiling"):
+def memory(step: Any, state: Any, batch: Any) -> dict[str, int]:
+    """Compiles the step, prints the memory that it needs, and returns its bytes."""
+    with _shown.progress("compiling"):
         analysis = step.program(state).lower(state, batch).compile().memory_analysis()
     state_size = sum(x.nbytes for x in jax.tree.leaves(state) if hasattr(x, "nbytes"))
     console.print(
-        f"memory: {state_size / 2**20:.1f} MB of weights and optimizer, "
-        f"{analysis.temp_size_in_bytes / 2**20:.1f} MB while a step runs; one program for all steps"
+        f"memory: {size(state_size)} of weights and optimizer, "
+        f"{size(analysis.temp_size_in_bytes)} while a step runs; one program for all steps"
     )
+    return {"state": state_size, "step": analysis.temp_size_in_bytes}
+
+
+def results(out: Path) -> dict[str, Any]:
+    """Returns the last metrics of the run by name, and draws its curve where that is possible."""
+    last: dict[str, float] = {}
+    for name in ("loss", "eval_loss"):
+        steps, values = _curve.losses(out, name)
+        last |= {"steps": steps[-1], name: values[-1]} if steps else {}
+    rates = _curve.losses(out, "tokens_per_second")[1]
+    _curve.picture(out)
+    return {"folder": str(out), **last, "tokens_per_second": float(np.median(rates))}
 
 
 def report(out: Path) -> None:
     """Prints the results of the run."""
-    steps, values = _curve.losses(out)
-    print(_curve.drawn(values))
-    evaluations = _curve.losses(out, "eval_loss")[1]
-    print(
-        f"step {steps[-1]}: loss {values[-1]:.3f}"
-        + (f", held out {evaluations[-1]:.3f}" if evaluations else "")
-    )
-    rates = _curve.losses(out, "tokens_per_second")[1]
-    print(
-        f"{np.median(rates):,.0f} tokens per second in training, the median of {len(rates)} steps"
-    )
-    drawing = _curve.picture(out)
-    print(f"{out}: adapter, metrics.jsonl, checkpoints" + (", loss.png" if drawing else ""))
+    print(_curve.drawn(_curve.losses(out)[1], blocks=_curve.blocks(sys.stdout)))
+    last = results(out)
+    held_out = f", held out {last['eval_loss']:.3f}" if "eval_loss" in last else ""
+    print(f"step {last['steps']}: loss {last['loss']:.3f}{held_out}")
+    rate = f"{last['tokens_per_second']:,.0f} tokens per second in training"
+    print(f"{rate}, the median of all steps")
+    drawing = ", loss.png" if (out / _curve.PICTURE).exists() else ""
+    print(f"{out}: adapter, metrics.jsonl, checkpoints{drawing}")

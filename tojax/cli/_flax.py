@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tojax.cli import _import
+from tojax.cli import _import, _shown
+from tojax.cli._codes import ExitCode
 from tojax.cli.options import Flax
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TOLERANCE = 1e-3  # of the largest value: the largest difference by rounding
 def flax(options: Flax) -> None:
     """Runs ``tojax flax``."""
     console = Console(highlight=False, stderr=True)
-    with console.status("loading"):
+    with _shown.progress("loading"):
         module, args, kwargs = (
             _import.module_and_inputs(options.source, options.input or [])
             if _import.is_path(options.source)
@@ -31,27 +31,44 @@ def flax(options: Flax) -> None:
         )
     import tojax
 
-    began = time.perf_counter()
-    with console.status("writing and checking" if options.check else "writing"):
-        text = tojax.flax.source(module, *args, style=options.style, check=options.check, **kwargs)
-    seconds = time.perf_counter() - began
+    check = options.check
+    with _shown.progress("writing and checking" if check else "writing"):
+        seconds, text = _shown.timed(
+            lambda: tojax.flax.source(module, *args, style=options.style, check=check, **kwargs)
+        )
     output = options.output
-    if output == "-":
-        print(text, end="")
-        return
-    Path(output).write_text(text)
     lines = sum(bool(line.strip()) for line in text.splitlines())
-    console.print(f"{output}: {lines} lines of {type(module).__name__} in {seconds:.1f} s")
-    if not options.check:
+    about = {"model": type(module).__name__, "style": options.style, "lines": lines}
+    about |= {"seconds": seconds, "checked": check}
+    if output == "-":
+        return _shown.as_json(about | {"source": text}) if options.json else print(text, end="")
+    Path(output).write_text(text, encoding="utf-8")
+    about |= {"file": output}
+    if check:
+        with _shown.progress("comparing with torch"):
+            example = _example(module, Path(output), args, kwargs)
+            error = _difference(module, Path(output), example)
+        about |= {"example": str(example), "difference": error, "agree": error <= TOLERANCE}
+    if options.json:
+        _shown.as_json(about)
+    else:
+        _show(console, about)
+    if check and not error <= TOLERANCE:
+        sys.exit(ExitCode.DISAGREE)
+    return None
+
+
+def _show(console: Console, about: dict[str, Any]) -> None:
+    """Prints where the file is, and how it compares with torch."""
+    file = about["file"]
+    console.print(f"{file}: {about['lines']} lines of {about['model']} in {about['seconds']:.1f} s")
+    if not about["checked"]:
         console.print("not compared with torch: --check does that")
         return
-    with console.status("comparing with torch"):
-        example = _example(module, Path(output), args, kwargs)
-        error = _difference(module, Path(output), example)
-    console.print(f"outputs differ from torch's by {error:.1e} of their largest value")
-    console.print(f"[dim]again: python {output} WEIGHTS {example}[/dim]")
-    if not error <= TOLERANCE:
-        sys.exit(3)
+    console.print(
+        f"outputs differ from torch's by {about['difference']:.1e} of their largest value"
+    )
+    console.print(f"[dim]again: python {file} WEIGHTS {about['example']}[/dim]")
 
 
 def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
+    from tojax.cli._tokenizer import FastTokenizer
+
 console = Console(stderr=True)
 
 
@@ -30,21 +32,43 @@ def generate(options: Generate, start: float) -> None:
     stages = Stages(start)
     checkpoint = _source.resolve(options.source, options.adapter, allow_pickle=options.allow_pickle)
     prompt = prompt_of(options.prompt)
-    with console.status("loading"):
+    with _shown.progress("loading"):
         import tojax.hf.generation._generate
-        import tojax.hf.loading.load  # noqa: F401  (and torch, transformers, JAX)
+        import tojax.hf.loading.load  # and torch, transformers, JAX
 
         stages.end("imports")
         model = _source.model_of(checkpoint, dtype=options.dtype, allow_pickle=options.allow_pickle)
         stages.end("weights")
         tokenizer = tokenizer_of(checkpoint, options.tokenizer)
         stages.end("tokenizer")
-    ids = encode(tokenizer, prompt)
+    ids: Any = encode(tokenizer, prompt)
     new_tokens = room(model.source.module, ids, options.max_new_tokens)
     stages.listen()
-    puts = itertools.count()  # the prompt comes first
-    first_token = lambda _: stages.end("first token") if next(puts) else None
-    stream(model, tokenizer, ids, new_tokens, first_token, **options.sampling())
+    if options.json:
+        with _shown.progress("generating"):
+            sampling = options.sampling()
+            tokens: Any = tojax.generate(model, ids, max_new_tokens=new_tokens, **sampling)
+    else:
+        puts = itertools.count()  # the prompt comes first
+        first_token = lambda _: stages.end("first token") if next(puts) else None
+        tokens = stream(model, tokenizer, ids, new_tokens, first_token, **options.sampling())
+    stages.end("tokens")
+    report(options, model.source.name, tokenizer, ids, np.asarray(tokens), stages)
+
+
+def report(
+    options: Generate,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase | FastTokenizer,
+    ids: np.ndarray,
+    out: np.ndarray,
+    stages: Stages,
+) -> None:
+    """Prints the text as JSON with ``--json``, and the seconds of each stage with ``--profile``."""
+    if options.json:
+        text = tokenizer.decode(out[0].tolist(), skip_special_tokens=True)
+        counts = {"prompt_tokens": ids.shape[1], "tokens": out.shape[1] - ids.shape[1]}
+        _shown.as_json({"model": name, "text": text, **counts, "seconds": stages.seconds})
     if options.profile:
         console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
 
@@ -157,12 +181,30 @@ def stream(
     import tojax
 
     class Streamer(TextStreamer):
+        prompt: Any = None
+        has_printed_prompt = False
+
         def put(self, value):
-            super().put(value)
+            if self.prompt is None:
+                self.prompt = value  # it is printed with the first token, after "compiling"
+            else:
+                self.print_prompt()
+                super().put(value)
             if on_token is not None:
                 on_token(value)
 
-    streamer = Streamer(tokenizer, skip_special_tokens=True)
-    options = {"max_new_tokens": max_new_tokens, "streamer": streamer, **sampling}
-    out: Any = tojax.generate(model, ids, **options)
+        def end(self):
+            self.print_prompt()
+            super().end()
+
+        def print_prompt(self):
+            if not self.has_printed_prompt:
+                self.has_printed_prompt = True
+                bar.stop()
+                super().put(self.prompt)
+
+    with _shown.progress("compiling") as bar:
+        streamer = Streamer(tokenizer, skip_special_tokens=True)
+        options = {"max_new_tokens": max_new_tokens, "streamer": streamer, **sampling}
+        out: Any = tojax.generate(model, ids, **options)
     return np.asarray(out)

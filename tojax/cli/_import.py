@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tojax.errors import WrongArguments
+from tojax.errors import ForwardFailed, WrongArguments
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,14 @@ def module_of(source: str) -> torch.nn.Module:
 
 
 def module_and_inputs(source: str, inputs: list[str]) -> tuple[torch.nn.Module, tuple, dict]:
-    """Returns the module of ``package.module:Class``, and random inputs."""
+    """Returns the module of ``package.module:Class``, and random inputs.
+
+    Raises:
+      WrongArguments: there are no inputs.
+      ForwardFailed: the module cannot be called with them.
+    """
+    import torch
+
     module = module_of(source)
     if not inputs:
         raise WrongArguments(
@@ -55,7 +63,19 @@ def module_and_inputs(source: str, inputs: list[str]) -> tuple[torch.nn.Module, 
             why="its operators are seen by calling it",
             do="give their shapes: --input 2x3x32x32, or --input 2x16:int for token ids",
         )
-    return module, tuple(draw(x) for x in inputs), {}
+    args = tuple(draw(x) for x in inputs)
+    try:
+        with torch.no_grad():
+            copy.deepcopy(module).eval()(*args)
+    except Exception as error:  # whatever its own code raises
+        message = (str(error).strip() or "no message").splitlines()[0]
+        raise ForwardFailed(
+            f"{source} cannot be called with these inputs",
+            where=f"--input {' --input '.join(inputs)}",
+            why=f"{type(error).__name__}: {message}",
+            do="give the shapes that its forward takes, with :int for token ids",
+        ) from error
+    return module, args, {}
 
 
 def _make_module(make: Any, source: str) -> Any:

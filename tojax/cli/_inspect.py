@@ -6,18 +6,19 @@ import sys
 from collections import Counter
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _shown, _source
+from tojax.cli._codes import ExitCode
 from tojax.cli.options import Inspect
+from tojax.units import size
 
 
 def inspect(options: Inspect) -> None:
     """Runs ``tojax inspect``."""
     resolved = _source.resolve(options.source, options.adapter, need_weights=False)
     checkpoint = resolved.checkpoint
-    with Console(stderr=True).status("reading the config"):
+    with _shown.progress("reading the config, and calling the model without weights"):
         from tojax.hf.loading.meta import operators, skeleton
 
         module = skeleton(checkpoint, options.task)
@@ -30,7 +31,7 @@ def inspect(options: Inspect) -> None:
         about |= {"adapter": summary, "modules": _groups(module), "missing": missing}
         rows = {k: {"calls": n, "served by": served.get(k)} for k, n in used.items()}
         _shown.as_json(about | {"operators": rows})
-        sys.exit(4 if missing else 0)
+        sys.exit(ExitCode.MISSING_OPS if missing else ExitCode.OK)
     console = _shown.console()
     counts = ", ".join(f"{count} {dtype}" for dtype, count in stored.items()) or "no weights here"
     console.print(
@@ -45,7 +46,7 @@ def inspect(options: Inspect) -> None:
     console.print(_operators(used, served, missing))
     if missing:
         console.print(f"[bold]{len(missing)} without a lowering:[/bold] {', '.join(missing)}")
-        sys.exit(4)
+        sys.exit(ExitCode.MISSING_OPS)
     console.print("every operator can be lowered")
 
 
@@ -71,18 +72,18 @@ def _dtype(tensor) -> str:
 
 
 def _parameters(module) -> Table:
-    header = ["module", "parameters", "MB", "dtype", "shapes"]
+    header = ["module", "parameters", "size", "dtype", "shapes"]
     table = _shown.table(header, right=(1, 2), title="parameters by module")
     for names, tensors in _repeated(_by_module(module)).values():
         count = sum(t.numel() for _, t in tensors) * len(names)
-        size = sum(t.numel() * t.element_size() for _, t in tensors) * len(names)
+        nbytes = sum(t.numel() * t.element_size() for _, t in tensors) * len(names)
         title = names[0] if len(names) == 1 else f"{names[0]}  x{len(names)}"
         shapes = ", ".join(f"{n}{list(t.shape)}" for n, t in tensors)
         dtypes = ", ".join(sorted({_dtype(t) for _, t in tensors}))
-        table.add_row(title, f"{count:,}", f"{size / 1e6:.2f}", dtypes, shapes)
+        table.add_row(title, f"{count:,}", size(nbytes), dtypes, shapes)
     total = sum(p.numel() for p in module.parameters())
-    size = sum(p.numel() * p.element_size() for p in module.parameters())
-    table.add_row("[bold]total[/bold]", f"{total:,}", f"{size / 1e6:.2f}")
+    nbytes = sum(p.numel() * p.element_size() for p in module.parameters())
+    table.add_row("[bold]total[/bold]", f"{total:,}", size(nbytes))
     return table
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import cast
 
-from rich.console import Console
-
 from tojax.cli import _shown
 
 
 def inspect(source: str, as_json: bool) -> None:
     """Runs ``tojax inspect`` for ONNX; ends with MissingOps where an operator has no lowering."""
-    with Console(stderr=True).status("reading the graph"):
+    with _shown.progress("reading the graph"):
         import tojax
         from tojax.onnx.core.dtypes import name_of
         from tojax.onnx.source import OnnxSource

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from tojax.cli import _shown
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ def is_tensorflow(source: str) -> bool:
 
 def inspect(source: str, as_json: bool) -> None:
     """Runs ``tojax inspect`` for TensorFlow."""
-    with Console(stderr=True).status("importing TensorFlow"):
+    with _shown.progress("importing TensorFlow"):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from tojax.tensorflow import savedmodel
 

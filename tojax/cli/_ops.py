@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, NoReturn
 
 from tojax.cli import _shown
+from tojax.cli._codes import ExitCode
 
 MODES = {"values": "forward", "grad": "grad", "jvp": "jvp", "vmap": "vmap"}
 SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "differs", None: ""}
@@ -39,7 +40,8 @@ class Line:
 
 def ops(name: str, markdown: bool, as_json: bool) -> None:
     """Runs ``tojax ops``."""
-    every = coverage()
+    with _shown.progress("importing torch"):
+        every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines and not [*without_row(name)]:
         unknown(name, [line.op for line in every])
@@ -72,12 +74,12 @@ def _show(name: str, lines: list[Line], header: list[str], count: str) -> None:
     console.print(shown, count, LEGEND, sep="\n")
     if len(lines) <= FEW:
         for line in filter(lambda line: line.signature, lines):
-            console.print(line.signature.text, soft_wrap=True)
+            console.print(line.signature.text, markup=False)
     for signature, served in without_row(name):
-        console.print(f"\n{signature.text}\n  served by {served}", soft_wrap=True)
+        console.print(f"\n{signature.text}\n  served by {served}", markup=False)
         if served == "nothing":
             short = signature.name.partition(".")[2]
-            console.print(f"  @tojax.lowers(torch.ops.{signature.name})", soft_wrap=True)
+            console.print(f"  @tojax.lowers(torch.ops.{signature.name})")
             console.print(f"  def {short.split('.')[0]}({', '.join(signature.kept)}): ...")
 
 
@@ -87,7 +89,7 @@ def unknown(name: str, known: list[str]) -> NoReturn:
     near = [shorts[x] for x in difflib.get_close_matches(name.lower(), shorts, 5, 0.6)]
     suggestion = f"; near are {', '.join(near)}" if near else ""
     print(f"error: no operator has {name!r} in its name{suggestion}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(ExitCode.USAGE)
 
 
 def coverage() -> list[Line]:

@@ -10,7 +10,8 @@ ENGINE, BODY, NOTHING = "the engine", "the body that ONNX has for it", ""
 
 def ops(name: str, markdown: bool, as_json: bool) -> None:
     """Runs ``tojax ops --onnx``."""
-    every = coverage()
+    with _shown.progress("importing onnx"):
+        every = coverage()
     lines = {op: line for op, line in every.items() if name in op}
     if not lines:
         unknown(name, [*every])
@@ -30,9 +31,9 @@ def ops(name: str, markdown: bool, as_json: bool) -> None:
     rows = [(op, served) for op, (served, _) in lines.items()]
     console.print(_shown.table(["operator", "served by"], rows), counted, sep="\n")
     for op, (served, text) in lines.items() if len(lines) <= FEW else ():
-        console.print(text, soft_wrap=True)
+        console.print(text, markup=False)
         if not served:
-            console.print(f'  @tojax.onnx.lowers("{op}")', soft_wrap=True)
+            console.print(f'  @tojax.onnx.lowers("{op}")', markup=False)
 
 
 def coverage() -> dict[str, tuple[str, str]]:

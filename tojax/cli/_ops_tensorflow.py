@@ -30,7 +30,8 @@ class Line:
 
 def ops(name: str, markdown: bool, as_json: bool) -> None:
     """Runs ``tojax ops --tensorflow``."""
-    every = coverage()
+    with _shown.progress("importing TensorFlow"):
+        every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines:
         unknown(name, [line.op for line in every])
@@ -53,9 +54,9 @@ def ops(name: str, markdown: bool, as_json: bool) -> None:
     shown = _shown.table(["operator", "class", "served by"], rows)
     console.print(shown, counted, LEGEND, sep="\n")
     for line in lines if len(lines) <= FEW else ():
-        console.print(line.signature, soft_wrap=True)
+        console.print(line.signature, markup=False)
         if not line.served:
-            console.print(f'  @tojax.tensorflow.lowers("{line.op}")', soft_wrap=True)
+            console.print(f'  @tojax.tensorflow.lowers("{line.op}")', markup=False)
 
 
 def summary(lines: list[Line]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _shown
@@ -123,6 +122,5 @@ def _table(estimate) -> Table:
 @contextmanager
 def _progress() -> Iterator:
     """Shows the current step on a terminal."""
-    console = Console(stderr=True)
-    with console.status("starting") as status:
+    with _shown.progress("starting") as status:
         yield lambda text: status.update(text)

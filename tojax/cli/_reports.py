@@ -14,9 +14,8 @@ from typing import NoReturn
 
 import typer
 
+from tojax.cli._codes import ExitCode
 from tojax.errors import missing
-
-INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended, 128 + SIGINT
 
 
 def end_with(app: Callable[[], object]) -> NoReturn:
@@ -26,7 +25,7 @@ def end_with(app: Callable[[], object]) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _unraisable
     code = exit_code_of(app)
-    if code == INTERRUPTED:
+    if code == ExitCode.INTERRUPTED:
         stop()
     try:
         sys.stdout.flush()
@@ -41,7 +40,7 @@ def stop() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(INTERRUPTED)
+    os._exit(ExitCode.INTERRUPTED)
 
 
 @contextlib.contextmanager
@@ -73,12 +72,12 @@ def exit_code_of(run: Callable[[], object]) -> int | str | None:
     except SystemExit as ended:
         return ended.code
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has closed the pipe
-        return 1
+        return ExitCode.FAILED
     except Exception as error:
         return print_error(error)
-    return 0
+    return ExitCode.OK
 
 
 def print_error(error: Exception) -> int:
@@ -86,13 +85,13 @@ def print_error(error: Exception) -> int:
     from tojax.errors import TojaxError
 
     if isinstance(error, ImportError) and not isinstance(error, TojaxError):
-        error = missing(error, next(iter(sys.argv[1:]), ""))
+        error = missing(error, " ".join(["tojax", *sys.argv[1:2]]))
     if not isinstance(error, (TojaxError, OSError)):
         raise error
     shown = error if isinstance(error, TojaxError) else _of_system(error)
-    red = typer.colors.RED if sys.stderr.isatty() else None
-    typer.secho(f"error: {shown}", err=True, fg=red)
-    return 1
+    has_color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    typer.secho(f"error: {shown}", err=True, fg=typer.colors.RED if has_color else None)
+    return ExitCode.FAILED
 
 
 def _of_system(error: OSError) -> Exception:

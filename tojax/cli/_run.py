@@ -15,10 +15,12 @@ from rich.table import Table
 
 from tojax.cli import _generate as text
 from tojax.cli import _shown, _source
-from tojax.cli._shown import duration, timed
+from tojax.cli._codes import ExitCode
+from tojax.cli._shown import timed
 from tojax.cli.options import Run
 from tojax.errors import NotNumbers
 from tojax.model import Model
+from tojax.units import duration, size
 
 STEPS = ("imports", "load", "convert", "trace", "compile", "first run", "following runs")
 TOLERANCE = {
@@ -31,8 +33,8 @@ REPEATS = 5
 
 def run(options: Run, start: float) -> None:
     """Runs ``tojax run``."""
-    console, status = _shown.console(), Console(stderr=True)
-    with status.status("reading the checkpoint") as bar:
+    console = _shown.console()
+    with _shown.progress("reading the checkpoint") as bar:
         resolved = _source.resolve(
             options.source, options.adapter, allow_pickle=options.allow_pickle
         )
@@ -116,7 +118,7 @@ class Comparison:
         refuse_nan(want, got, self.model, self.place)
         if not agree:
             Console(stderr=True).print(f"error: JAX and {self.peer} disagree")
-            sys.exit(3)
+            sys.exit(ExitCode.DISAGREE)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the numbers by name, times in seconds."""
@@ -224,8 +226,8 @@ def refuse_nan(want, got, model, place) -> None:
 
 def _size(model) -> str:
     count = sum(a.size for a in model.params.values())
-    size = sum(a.nbytes for a in model.params.values())
-    return f"{count / 1e6:.2f} M parameters, {size / 1e6:.1f} MB"
+    nbytes = sum(a.nbytes for a in model.params.values())
+    return f"{count:,} parameters, {size(nbytes)}"
 
 
 def _table(ours: tuple[float, ...], theirs: tuple[float, float], peer: str = "PyTorch") -> Table:

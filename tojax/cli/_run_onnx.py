@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from tojax.cli import _run as shared
 from tojax.cli import _shown
@@ -19,7 +18,7 @@ SIDE, LENGTH = 64, 16  # of images, and of everything else whose size the file l
 
 def run(options: Run, start: float) -> None:
     """Runs ``tojax run`` for ONNX."""
-    with Console(stderr=True).status("importing onnxruntime and JAX") as bar:
+    with _shown.progress("importing onnxruntime and JAX") as bar:
         import jax
         import onnxruntime
 

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from tojax.cli import _run as shared
 from tojax.cli import _shown
@@ -18,7 +17,7 @@ from tojax.cli.options import Run
 
 def run(options: Run, start: float) -> None:
     """Runs ``tojax run`` for TensorFlow."""
-    with Console(stderr=True).status("importing TensorFlow and JAX") as bar:
+    with _shown.progress("importing TensorFlow and JAX") as bar:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import jax
         import tensorflow as tf

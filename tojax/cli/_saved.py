@@ -14,6 +14,7 @@ from tojax.cli._stages import Stages
 from tojax.cli._tokenizer import fast_tokenizer
 from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, Unsupported, WrongValue
+from tojax.units import duration, size
 
 TOKENIZER = "tokenizer"  # the name of its subfolder
 
@@ -33,7 +34,7 @@ def generate(options: Generate, start: float) -> None:
         )
     folder = _tokenizer(Path(source).expanduser(), options.tokenizer)
     prompt = _generate.prompt_of(options.prompt)
-    with _generate.console.status("loading"):
+    with _shown.progress("loading"):
         import tojax.model
         from tojax.hf.generation import saved_loop  # noqa: F401  (and JAX)
 
@@ -58,11 +59,12 @@ def generate(options: Generate, start: float) -> None:
         import jax
 
         settings["rng"] = jax.random.key(options.seed)
-    out: Any = tojax.generate(model, ids, **settings)
-    print(tokenizer.decode(np.asarray(out)[0].tolist(), skip_special_tokens=True))
+    with _shown.progress("generating"):
+        out: Any = tojax.generate(model, ids, **settings)
     stages.end("tokens")
-    if options.profile:
-        _generate.console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
+    _generate.report(options, about["name"], tokenizer, ids, np.asarray(out), stages)
+    if not options.json:
+        print(tokenizer.decode(np.asarray(out)[0].tolist(), skip_special_tokens=True))
 
 
 def about_of(source: str) -> dict[str, Any]:
@@ -128,10 +130,10 @@ def inspect(source: str, as_json: bool) -> None:
         console.print(f"call: {_inputs(call)}", markup=False)
     for name, options in loops.items():
         console.print(f"{name}: {_inputs(options) or 'the defaults'}", markup=False)
-    rows = [(k, v["dtype"], str(v["shape"]), f"{v['bytes'] / 1e6:.3f}") for k, v in weights.items()]
-    console.print(_shown.table(["weight", "dtype", "shape", "MB"], rows, right=(3,)))
+    rows = [(k, v["dtype"], str(v["shape"]), size(v["bytes"])) for k, v in weights.items()]
+    console.print(_shown.table(["weight", "dtype", "shape", "size"], rows, right=(3,)))
     total = sum(v["bytes"] for v in weights.values())
-    console.print(f"{len(weights)} arrays, {total / 1e6:.2f} MB")
+    console.print(f"{len(weights)} arrays, {size(total)}")
 
 
 def _inputs(call: dict[str, Any]) -> str:
@@ -141,7 +143,7 @@ def _inputs(call: dict[str, Any]) -> str:
 def run(source: str, batch: int, as_json: bool) -> None:
     """Runs ``tojax run`` for a saved model: times the first call, without a comparison."""
     about = about_of(source)
-    with _generate.console.status("loading"):
+    with _shown.progress("loading"):
         import jax
 
         import tojax
@@ -162,7 +164,7 @@ def run(source: str, batch: int, as_json: bool) -> None:
     console = _shown.console()
     console.print(f"[bold]{about['name']}[/bold] from {source}, saved: nothing to compare it with")
     console.print(f"inputs: {_inputs(inputs)}; outputs: {', '.join(outputs)}", markup=False)
-    rows = [(name, _shown.duration(x)) for name, x in times.items()]
+    rows = [(name, duration(x)) for name, x in times.items()]
     console.print(_shown.table(["step", "JAX"], rows, right=(1,)))
 
 

@@ -1,17 +1,21 @@
-"""Output of the verbs: tables, times and JSON."""
+"""Output of the verbs: tables, progress and JSON."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 WIDE = 1000  # columns of output that is no terminal: no line is cut
+NAMES = 0.4  # of a terminal's width: the most that the first column of a table takes
 
 
 def console() -> Console:
@@ -19,8 +23,30 @@ def console() -> Console:
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
+def has_unicode(stream: TextIO) -> bool:
+    """Returns True if a stream can show all characters."""
+    return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+
+
+def progress(text: str) -> Status:
+    """Returns a line on standard error that says what is being done; on a terminal only."""
+    spinner = "dots" if has_unicode(sys.stderr) else "line"
+    return Console(stderr=True).status(text, spinner=spinner)
+
+
+class NamesFirst(Table):
+    """A table whose names, in the first column, are folded where they do not fit."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Adds a row; the first cell is a name."""
+        name, *numbers = cells
+        text = Text.from_markup(name, overflow="fold")
+        text.no_wrap = False
+        super().add_row(text, *numbers, **options)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:
-    """Makes a table; its first column, the names, is cut last.
+    """Makes a table.
 
     Args:
       header: a name for each column.
@@ -28,17 +54,30 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: 
       **options: ``right`` has the columns of numbers; others are those of ``rich.table.Table``.
     """
     right = options.pop("right", ())
-    result = Table(title_justify="left", **options)
+    result = NamesFirst(title_justify="left", **options)
+    widest = int(NAMES * console().width) if sys.stdout.isatty() else None
     for i, name in enumerate(header):
-        result.add_column(name, justify="right" if i in right else "left", no_wrap=i == 0)
+        justify: JustifyMethod = "right" if i in right else "left"
+        limit = widest if i == 0 else None
+        result.add_column(name, justify=justify, no_wrap=i == 0, max_width=limit, overflow="fold")
     for row in rows:
         result.add_row(*row)
     return result
 
 
 def as_json(value: object) -> None:
-    """Prints a value as JSON."""
-    print(json.dumps(value, indent=1, default=str))
+    """Prints a value as JSON; NaN and infinities, which JSON has not, are null."""
+    print(json.dumps(_finite(value), indent=1, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _finite(x) for k, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(x) for x in value]
+    if hasattr(value, "item") and not hasattr(value, "__len__"):
+        value = value.item()  # a scalar of numpy
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def timed(call: Callable[[], object]) -> tuple[float, Any]:
@@ -46,18 +85,6 @@ def timed(call: Callable[[], object]) -> tuple[float, Any]:
     began = time.perf_counter()
     out = call()
     return time.perf_counter() - began, out
-
-
-def duration(seconds: float) -> str:
-    """Formats a time in a suitable unit.
-
-    Example:
-      >>> duration(0.00234), duration(2.5)
-      ('2.34 ms', '2.50 s')
-    """
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{1e3 * seconds:.2f} ms" if seconds < 0.1 else f"{1e3 * seconds:.0f} ms"
 
 
 def speed(mine: float, other: float) -> str:

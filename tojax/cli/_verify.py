@@ -11,12 +11,13 @@ from rich.progress import Progress
 
 from tojax.cli import _generate as text
 from tojax.cli import _shown, _source
+from tojax.cli._codes import ExitCode
 from tojax.cli.options import Verify
 
 
 def verify(options: Verify) -> None:
     """Runs ``tojax verify``."""
-    with Console(stderr=True).status("reading the checkpoint") as bar:
+    with _shown.progress("reading the checkpoint") as bar:
         resolved = _source.resolve(
             options.source, options.adapter, allow_pickle=options.allow_pickle
         )
@@ -50,9 +51,9 @@ def verify(options: Verify) -> None:
     if options.json:
         _shown.as_json(report.as_dict())
     else:
-        _shown.console().print(str(report), markup=False, soft_wrap=True)
+        _shown.console().print(str(report), markup=False)
     if options.reproduce and not report.ok:
         path = report.reproduce(options.reproduce)
         typer.echo(f"{path}: python {options.reproduce}/reproduce.py", err=True)
     if not report.ok:
-        sys.exit(3)
+        sys.exit(ExitCode.DISAGREE)

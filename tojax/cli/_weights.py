@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from jaxtyping import PyTree
 
+    from tojax.flax.matching.report import Report
     from tojax.hf.loading.checkpoint import Checkpoint
 
 
@@ -26,29 +28,39 @@ def weights(options: Weights) -> None:
     target, imported = Path(options.out), _import.is_path(options.model)
     match: dict[str, Any] = dict(_decision(x) for x in options.match or [])
     checkpoint = None if imported else _source.resolve(options.model, need_weights=False).checkpoint
-    with console.status("reading the weights"):
+    with _shown.progress("reading the weights"):
         from tojax.flax import read_params, to_torch
 
         params = read_params(options.source, options.key)
-    with console.status("building the models"):
+    with _shown.progress("building the models"):
         module = _torch_module(options.model, checkpoint, options.task)
         jax_side = _jax_side(options.jax, params)
         inputs = [_import.draw(x).numpy() for x in options.input or []]
-    with console.status("matching layers, and running both models" if inputs else "matching"):
+    with _shown.progress("matching layers, and running both models" if inputs else "matching"):
         example = tuple(inputs) or None
         call = {"torch_module": module, "example": example, "match": match, **jax_side}
         _, report = to_torch(ignore=options.ignore or (), **call)
-    with console.status("writing"):
+    with _shown.progress("writing"):
         _write(module, target, checkpoint.folder if checkpoint else None)
     if options.json:
         return _shown.as_json(
             {"matches": [vars(x) for x in report], "left_out": dict(report.left_out)}
             | {"checked": report.checked, "written": str(target)}
         )
-    print(report)
+    _show(report)
     if not inputs:
         console.print("the models were not run: --jax MODULE:CLASS --input SHAPE does that")
     return console.print(f"{target}: {len(report.matches)} arrays of {type(module).__name__}")
+
+
+def _show(report: Report) -> None:
+    """Prints the matches as a table, and below it what was left out and how it was checked."""
+    rows = [(x.flax, x.torch, x.layout, x.how, x.cast) for x in report]
+    header = ["flax", "torch", "layout", "decided by", "cast"]
+    _, *lines = str(replace(report, matches=())).splitlines()
+    console = _shown.console()
+    console.print(_shown.table(header, rows))
+    console.print("\n".join(lines), markup=False)
 
 
 def _decision(text: str) -> tuple[str, str | None]:

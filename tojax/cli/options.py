@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tojax.cli._help import Command
+
 Source = Annotated[
     str,
     typer.Argument(metavar="FOLDER_OR_ID", help="checkpoint folder, or hub id such as owner/name"),
@@ -17,7 +19,7 @@ Source = Annotated[
 Adapter = Annotated[
     str | None, typer.Option(help="folder or hub id of an adapter (LoRA) to put on the model")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output")]
 PROMPT = typer.Option("--prompt", "-p", help="text to continue; - reads standard input")
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")
@@ -33,8 +35,16 @@ Pickle = Annotated[
 ]
 
 
-def command(app: typer.Typer) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Registers a function of one dataclass as a command whose arguments are the fields."""
+def command(
+    app: typer.Typer, group: str, *examples: str
+) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Registers a function of one dataclass as a command whose arguments are the fields.
+
+    Args:
+      app: the command line.
+      group: the title under which the help lists the verb.
+      *examples: lines for a shell, run from the folder of the project.
+    """
 
     def register(verb: Callable[[Any], None]) -> Callable[..., None]:
         (options, _) = typing.get_type_hints(verb).values()
@@ -48,7 +58,11 @@ def command(app: typer.Typer) -> Callable[[Callable[[Any], None]], Callable[...,
             for name, parameter in inspect.signature(options).parameters.items()
         ]
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return app.command(verb.__name__, help=verb.__doc__)(call)
+        text = inspect.getdoc(verb) or ""
+        return app.command(
+            verb.__name__, cls=Command, help=text, short_help=text.partition("\n")[0],
+            epilog="\n".join(examples), rich_help_panel=group,
+        )(call)  # fmt: skip
 
     return register
 
@@ -65,11 +79,10 @@ class Run:
     task: Task = None
     allow_pickle: Pickle = False
     signature: Annotated[
-        str | None,
-        typer.Option(help="signature of a SavedModel; the one that it serves by default"),
+        str | None, typer.Option(help="signature of a SavedModel; by default the one it serves")
     ] = None
     batch: Annotated[
-        int, typer.Option(min=1, help="size of unknown dimensions (TensorFlow models)")
+        int, typer.Option(min=1, help="size of unknown dimensions (TensorFlow, ONNX)")
     ] = 1
     json: Json = False
 
@@ -80,14 +93,14 @@ class Verify:
 
     source: Source
     gradients: Annotated[
-        bool, typer.Option("--gradients", help="also of params and floating-point inputs")
+        bool, typer.Option("--gradients", help="also compare gradients of params and inputs")
     ] = False
     prompt: Annotated[
         str, typer.Option("--prompt", "-p", help="text to compare on; - reads standard input")
     ] = ""
     operators: Annotated[
         str | None,
-        typer.Option(help="also the operators of modules whose paths match, such as layers.3.mlp"),
+        typer.Option(help="also the operators of modules whose paths match, as layers.3.mlp"),
     ] = None
     html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None
     reproduce: Annotated[
@@ -120,6 +133,7 @@ class Generate:
     profile: Annotated[
         bool, typer.Option("--profile", help="print where the time to the first token went")
     ] = False
+    json: Json = False
 
     def sampling(self) -> dict[str, Any]:
         """Returns the sampling arguments of ``tojax.generate``, none for the likeliest tokens."""
@@ -138,6 +152,32 @@ class Inspect:
     source: Source
     adapter: Adapter = None
     task: Task = None
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explore:
+    """The options of ``tojax explore``."""
+
+    source: Source
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="page to write; explore.html, none with --json"),
+    ] = None
+    mesh: Annotated[
+        str | None, typer.Option(help="also divide over these axes, as data=2,model=4")
+    ] = None
+    plan: Annotated[str, typer.Option(help="of the division: tp, fsdp, tp+fsdp")] = "tp"
+    batch: Annotated[int, typer.Option(min=1, help="rows of the call")] = 1
+    length: Annotated[int, typer.Option(min=1, help="tokens of each row")] = 16
+    weights: Annotated[
+        bool, typer.Option(help="read the weights, for their figures; else the config alone")
+    ] = True
+    open: Annotated[bool, typer.Option("--open", help="show the page in a browser")] = False
+    adapter: Adapter = None
+    dtype: Dtype = None
+    task: Task = None
+    allow_pickle: Pickle = False
     json: Json = False
 
 
@@ -162,6 +202,7 @@ class Flax:
             "training mode; what differs is an error and writes no file"
         ),
     ] = True
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +229,7 @@ class Finetune:
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only tell what it would do, and the memory")
     ] = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +294,7 @@ class Export:
     dtype: Dtype = None
     task: Task = None
     allow_pickle: Pickle = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,8 +320,7 @@ class Weights:
         str, typer.Argument(metavar="TO", help="folder of a checkpoint, or a .safetensors file")
     ]
     model: Annotated[
-        str,
-        typer.Option(help="the torch model: folder or hub id, or package.module:Class"),
+        str, typer.Option(help="the torch model: folder or hub id, or package.module:Class")
     ]
     jax: Annotated[
         str | None,
@@ -310,3 +352,14 @@ class Cache:
     """The options of ``tojax cache``."""
 
     clear: Annotated[bool, typer.Option("--clear", help="remove all programs")] = False
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """The options of ``tojax doctor``."""
+
+    imports: Annotated[
+        bool, typer.Option("--imports", help="also import each package, in a process of its own")
+    ] = False
+    json: Json = False

@@ -44,8 +44,9 @@ def to_onnx(
     Args:
       model: a Model of any framework, in evaluation mode.
       file: where to, such as "model.onnx"; weights above 2 GB go to "model.onnx.data" beside it.
-      *args, **kwargs: an example of the call; inputs have the names of the arguments, outputs those
+      *args: an example of the call; inputs have the names of the arguments, outputs those
         of the fields.
+      **kwargs: the same, by name.
       shapes: the arguments that may have other sizes, as for ``model.save``:
         ``{"input_ids": "batch, length"}``.
       constraints: what holds for these sizes.
@@ -87,9 +88,7 @@ def to_onnx(
     except TojaxError:
         raise
     except OSError as error:
-        raise NotWritten(
-            f"{target} cannot be written", why=str(error), do="free some space, or write elsewhere"
-        ) from error
+        raise NotWritten.of(target, error) from error
     return target
 
 
@@ -97,6 +96,10 @@ def run_onnx(
     file: str | os.PathLike, inputs: Mapping[str, jax.typing.ArrayLike]
 ) -> dict[str, np.ndarray]:
     """Runs an ONNX file by onnxruntime on the CPU, and returns its outputs by name.
+
+    Args:
+      file: the file.
+      inputs: arrays by the names of the file's inputs.
 
     Raises:
       MissingDependency: onnxruntime is not installed.

@@ -50,8 +50,9 @@ def to_savedmodel(
     Args:
       model: a Model of any framework, in evaluation mode.
       folder: where to; it appears whole or not at all.
-      *args, **kwargs: an example of the call; inputs have the names of the arguments, outputs those
+      *args: an example of the call; inputs have the names of the arguments, outputs those
         of the fields.
+      **kwargs: the same, by name.
       shapes: the arguments that may have other sizes, as for ``model.save``; these are None in
         TensorFlow.
       constraints: what holds for these sizes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from tojax.errors import MissingDependency
+from tojax.errors import imports_of
 
 if TYPE_CHECKING:
     from tojax.flax.codegen._source import source
@@ -32,16 +32,8 @@ def __getattr__(name: str):
         raise AttributeError(
             f"module 'tojax.flax' has no attribute {name!r}; it has {', '.join(_HOME)}"
         )
-    try:
+    with imports_of(f"tojax.flax.{name}"):
         value = getattr(importlib.import_module(_HOME[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name != "flax":
-            raise
-        raise MissingDependency(
-            f"tojax.flax.{name} needs the package flax",
-            why="it is an optional dependency",
-            do='pip install "tojax[flax]"',
-        ) from error
     globals()[name] = value
     return value
 

@@ -6,7 +6,10 @@ The public functions are loaded when they are used, so that a folder can be look
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tojax.errors import imports_of
 
 if TYPE_CHECKING:
     from tojax.hf._pipeline import pipeline
@@ -15,14 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["pipeline", "register_exporters"]
 
 
+_HOME = {"pipeline": "tojax.hf._pipeline", "register_exporters": "tojax.hf.exporters"}
+
+
 def __getattr__(name: str):
-    match name:
-        case "pipeline":
-            from tojax.hf._pipeline import pipeline
-
-            return pipeline
-        case "register_exporters":
-            from tojax.hf.exporters import register_exporters
-
-            return register_exporters
-    raise AttributeError(f"module 'tojax.hf' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'tojax.hf' has no attribute {name!r}")
+    with imports_of(f"tojax.hf.{name}"):
+        return getattr(import_module(_HOME[name]), name)

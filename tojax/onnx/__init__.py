@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-try:
-    import onnx  # noqa: F401
-except ModuleNotFoundError as error:
-    from tojax.errors import missing
+from tojax.errors import imports_of
 
-    raise missing(error, "from_onnx") from error
+with imports_of("tojax.onnx"):
+    import onnx  # noqa: F401
 
 from tojax.onnx.core.schema import lowers
 from tojax.onnx.source import from_onnx

@@ -62,7 +62,9 @@ def estimate(
       model: any Model; its arrays may be shapes and dtypes.
       chips: such as "v6e-8", "h100-16"; "cpu-8" for eight virtual CPU devices.
       plan: "tp", "fsdp", "tp+fsdp", or rules, as for ``shard``.
-      *args, rng, **kwargs: the call; of a training step, the batch.
+      *args: the call; of a training step, the batch.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
       mesh: sizes of its axes, {"data": 2, "model": 4}; by default one axis for "tp" and "fsdp", at
         most 8 chips along "model" for both.
       step, state: a step of ``tojax.train.make_step`` and the ``TrainState`` that it takes; then a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tojax import html_text
 from tojax.calls.explicit_mesh import automatic
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
@@ -86,36 +86,20 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         top = max((r.bytes for r in self.rows), default=1)
-        rows = "".join(
-            f"<tr><td>{html.escape(r.name)}</td><td>{list(r.shape)}</td><td>{r.dtype}</td>"
-            f"<td><code>{html.escape(str(r.spec))}</code></td><td class=n>{r.per_device:,}</td>"
-            f'<td><span class="bar" style="width:{160 * r.bytes / top:.0f}px">'
-            f'<span style="width:{160 * r.per_device / top:.0f}px"></span></span></td>'
-            f"<td class=remark>{html.escape(r.remark)}</td></tr>"
+        bar = lambda r: html_text.bar(160 * r.bytes / top, r.per_device / max(r.bytes, 1))
+        header = "name", "shape", "dtype", "spec", "bytes/device", "of all", "remark"
+        rows = [
+            (r.name, str([*r.shape]), r.dtype, str(r.spec), f"{r.per_device:,}", bar(r), r.remark)
             for r in self.rows
+        ]
+        return html_text.div(
+            html_text.table(("", ""), self.summary()), html_text.table(header, rows, right=(4,))
         )
-        summary = "".join(
-            f"<tr><th>{k}</th><td colspan=6>{html.escape(v)}</td></tr>" for k, v in self.summary()
-        )
-        head = "name", "shape", "dtype", "spec", "bytes/device", "of all", "remark"
-        titles = "".join(f"<th>{x}</th>" for x in head)
-        return f"{STYLE}<table class=plan>{summary}<tr class=head>{titles}</tr>{rows}</table>"
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a page: the table with a bar for each weight, filled by one device's share."""
-        page = f'<!doctype html><meta charset="utf-8"><title>Sharding</title>{self._repr_html_()}'
-        Path(path).write_text(page, encoding="utf-8")
-
-
-STYLE = """<style>
-table.plan { font: 14px system-ui, sans-serif; border-collapse: collapse; }
-table.plan td, table.plan th { padding: 2px 10px; text-align: left; white-space: nowrap; }
-table.plan tr.head th { padding-top: 14px; }
-table.plan .n { text-align: right; font-variant-numeric: tabular-nums; }
-table.plan .bar { display: inline-block; margin-right: 10px; height: 10px; background: #d8dee9; }
-table.plan .bar span { display: block; height: 10px; background: #3b6ea5; }
-table.plan td.remark { color: #b3261e; white-space: normal; }
-</style>"""
+        text = html_text.page("Sharding", self._repr_html_())
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def explain(
@@ -129,8 +113,17 @@ def explain(
     """Explains what ``shard(model, mesh, plan)`` would do; compiles, and places nothing.
 
     Args:
-      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments are placed as by
-        ``tojax.parallel.place``.
+      model: any Model.
+      mesh: the devices, by default those of ``jax.set_mesh``.
+      plan: a name or rules, as for ``shard``.
+      *args: an example of the call that is compiled, by default the last one; arrays are placed as
+        by ``tojax.parallel.place``.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
+
+    Returns:
+      The explanation: ``rows``, one for each weight, the bytes on each device, and the collectives
+      of the compiled program. It prints as a table.
 
     Raises:
       WrongArguments: as in ``shard``, or there is no example call to compile.

@@ -46,8 +46,10 @@ def shard(
       plan: "tp", "fsdp" and "sequence", or some of them joined by "+", or rules {regular
         expression: PartitionSpec}: the first that is found in a name; what no rule names is
         replicated. Numbers and scales of a quantized matrix lie as the matrix would.
-      *args, rng, **kwargs: an example call, where a plan has to be derived and the model was not
+      *args: an example call, where a plan has to be derived and the model was not
         called yet. Shapes and dtypes count.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
 
     Returns:
       A Model on the mesh. Of its state, matrices are divided like params; all else is on every

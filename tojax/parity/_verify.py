@@ -66,7 +66,9 @@ def verify(
       model: any Model that was written in modules; or a Flax module, such as one that
         ``tojax.flax.source`` wrote: of nnx, or of Linen with its variables
         (``module.bind(variables)``). Its submodules are those of the reference by their names.
-      *args, rng, **kwargs: the call, as for ``model(...)``.
+      *args: the call, as for ``model(...)``.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
       reference: a torch module, a Keras model or TensorFlow function, another Model with modules
         of the same paths, or a folder that ``report.save_golden`` wrote for the same call; by
         default what the model was made of. TensorFlow models are compared node by node. Torch

@@ -46,11 +46,7 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
     except TojaxError:
         raise
     except (OSError, SafetensorError) as error:
-        raise NotWritten(
-            f"{target} cannot be written",
-            why=" ".join(str(error).split())[:200],
-            do="free some space, or give another folder; what was there before is still there",
-        ) from error
+        raise NotWritten.of(target, error, "; what was there before is still there") from error
     finally:
         if old.exists() and not target.exists():  # interrupted between the renames
             old.rename(target)

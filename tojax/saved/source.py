@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from tojax import trees
-from tojax.dtypes import fitting
+from tojax.dtypes import canonical, fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
 from tojax.saved.calls import build_output, describe_call, misfit, same
 from tojax.saved.dimensions import suggested
@@ -114,6 +114,7 @@ class SavedSource(SourceBase):
         if executable is None:
             return None
         weights = in_order(params), in_order(state)
+        arrays = jax.tree.map(_narrowed, arrays)  # as jit does: numpy's integers have 64 bits
         leaves, expected = (jax.tree.leaves(x) for x in ((weights, arrays), executable.args_info))
         fits = len(leaves) == len(expected) and all(map(_fits, leaves, expected))
         return executable(*weights, *arrays) if fits else None
@@ -182,6 +183,12 @@ def refuse_vmap(error: NotImplementedError, source: Source) -> None:
         do="call it with the whole batch, for which it is saved with a size that is open: "
         'model.save(folder, x, shapes={"x": "batch, ..."}); or one after the other: jax.lax.map',
     ) from error
+
+
+def _narrowed(array: Any) -> Any:
+    """Returns a numpy array in the dtype that JAX gives it, anything else as it is."""
+    is_numpy = isinstance(array, np.ndarray)
+    return array.astype(canonical(array.dtype), copy=False) if is_numpy else array
 
 
 def _fits(array: jax.Array | np.ndarray, expected: jax.stages.ArgInfo) -> bool:

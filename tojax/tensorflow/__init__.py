@@ -1,6 +1,10 @@
 """The TensorFlow frontend: graphs of TensorFlow, computed by JAX."""
 
-from tojax.errors import MissingInputError
+from tojax.errors import MissingInputError, imports_of
+
+with imports_of("tojax.tensorflow"):
+    import tensorflow  # noqa: F401
+
 from tojax.private_names import check_version
 from tojax.tensorflow import control_flow as _control_flow  # noqa: F401
 from tojax.tensorflow import ops as _ops  # noqa: F401  (fills the table)

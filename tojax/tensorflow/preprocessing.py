@@ -32,7 +32,8 @@ def split_preprocessing(
 
     Args:
       source: a function, a model, a restored SavedModel, or the folder of one.
-      *args, **kwargs: example arguments, arrays or ``tf.TensorSpec``.
+      *args: example arguments, arrays or ``tf.TensorSpec``.
+      **kwargs: the same, by name.
       signature: which signature of a SavedModel.
 
     Returns:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from tojax.errors import imports_of
+
+with imports_of("tojax.torch"):
+    import torch  # noqa: F401
+
 from tojax.private_names import check_version
 from tojax.torch import ops as _ops  # noqa: F401  (fills the table)
 from tojax.torch.core.schema import lowers

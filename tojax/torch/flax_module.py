@@ -143,7 +143,10 @@ class FlaxModule(torch.nn.Module):
 
     def forward(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Computes the Flax module, and writes its buffers in training mode."""
-        arrays = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        buffers = dict(self.named_buffers())
+        if self.training:  # the graph refuses inputs that are written to before backward()
+            buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        arrays = dict(self.named_parameters()) | buffers
         seed = torch.randint(2**31 - 1, (), dtype=torch.int32) if self.training else None
         out, written = self.functions[self.training](arrays, seed, args, kwargs)
         if self.training:

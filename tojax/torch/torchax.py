@@ -20,6 +20,16 @@ def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable
     ``weights`` holds params and state alike, as torchax's does. What forward writes to the state is
     not returned; use ``from_torch(module).apply(..., mutable=True)`` for that.
 
+    Args:
+      module: a torch module, as for ``from_torch``.
+
+    Returns:
+      The weights by their names, and the pure function. It takes ``rng``, too, a key.
+
+    Raises:
+      MissingOps, MissingRng, DataDependent, WrongArguments: by the function, as by
+        ``model.apply``.
+
     Example:
       >>> import torch, numpy as np
       >>> weights, func = extract_jax(torch.nn.Linear(3, 2))

@@ -6,6 +6,11 @@ Model.
 
 from __future__ import annotations
 
+from tojax.errors import imports_of
+
+with imports_of("tojax.train"):
+    import optax  # noqa: F401
+
 from tojax.train.adapters._lora import freeze, lora, merge
 from tojax.train.adapters.peft_files import load_adapter, save_adapter
 from tojax.train.data._bucket import bucket

@@ -29,8 +29,10 @@ def roll(
 
     Args:
       model: any Model.
-      *args, rng, **kwargs: an example call that decides what is stacked. Needed if the model was
+      *args: an example call that decides what is stacked. Needed if the model was
         not called yet and its source makes no example. Only shapes and dtypes count.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
       remat: recompute the results inside of layers for the gradient (``jax.checkpoint``).
 
     Returns:
@@ -96,6 +98,9 @@ def rolled(model: Model, params: dict, state: dict, call: TracedCall, remat: boo
 def unroll(model: Model) -> Model:
     """Gives each layer its own params again: the inverse of ``roll``.
 
+    Args:
+      model: that ``roll`` returned, with whatever params it has by now.
+
     Raises:
       WrongArguments: the model is not rolled.
 
@@ -121,7 +126,9 @@ def explain(model: Model, *args: Any, rng: jax.Array | None = None, **kwargs: An
 
     Args:
       model: any Model, rolled or not.
-      *args, rng, **kwargs: the call; by default the last one, or one that the source makes up.
+      *args: the call; by default the last one, or one that the source makes up.
+      rng: the key of that call, where it draws random numbers.
+      **kwargs: its arguments by name.
 
     Raises:
       WrongArguments: there is no call to look at.

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from tojax.calls.wrapped import Arrays, Wrapped
-from tojax.errors import MissingDependency, WrongValue
+from tojax.errors import WrongValue, imports_of
 from tojax.numerics import packed_matrix
 from tojax.transforms.numbers import LOADED, Scheme, pairs
 
@@ -177,12 +177,6 @@ def qwix() -> ModuleType:
     Raises:
       MissingDependency: it is not installed.
     """
-    try:
+    with imports_of("tojax.transforms.quantize"):
         import qwix
-    except ImportError as error:
-        raise MissingDependency(
-            "qwix is not installed",
-            why="quantized numbers are its",
-            do="pip install qwix, or tojax[train]",
-        ) from error
     return qwix

@@ -11,7 +11,8 @@ import torch
 import tojax
 from tests.flax.wrap.nets import net
 from tests.tolerance import assert_close
-from tojax.flax.wrap.initialise import KeptWeights, fresh
+from tojax.errors import NoInitialiser
+from tojax.flax.wrap.initialise import fresh
 
 KEY = jax.random.key(3)
 
@@ -59,7 +60,7 @@ def test_eval_shape_runs_no_initialiser(monkeypatch):
 
 def test_what_no_initialiser_makes_is_kept_and_told_once():
     model = tojax.from_torch(Scaled())
-    with pytest.warns(KeptWeights, match="no initialiser of Scaled makes scale:"):
+    with pytest.warns(NoInitialiser, match="no initialiser of Scaled makes scale:"):
         params, _ = fresh(model, KEY)
     assert params["scale"].tolist() == [5, 5]
     assert not np.array_equal(params["linear.weight"], model.params["linear.weight"])
@@ -73,5 +74,5 @@ def test_a_loaded_program_has_no_initialisers(tmp_path):
     source = torch.nn.Linear(2, 2).eval()
     tojax.from_torch(source).save(tmp_path / "linear", np.ones((1, 2), np.float32))
     model = tojax.load(tmp_path / "linear")
-    with pytest.warns(KeptWeights, match=r"makes weight, bias|makes bias, weight"):
+    with pytest.warns(NoInitialiser, match=r"makes weight, bias|makes bias, weight"):
         assert_close(fresh(model, KEY)[0], model.params)

@@ -35,6 +35,7 @@ def test_a_module_of_torch_is_converted():
     assert [line.split(":")[0].strip() for line in str(error.value).splitlines()[1:]] == [
         "why",
         "do",
+        "see",
     ]
 
 

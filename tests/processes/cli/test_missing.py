@@ -48,11 +48,53 @@ CASES = {
 def test_what_to_install(extra):
     packages, arguments = CASES[extra]
     code, out, err = without(packages, *arguments)
-    assert (code, out) == (1, "")
+    assert (code, out) == (1, ""), err
     lines = assert_four_lines(err)
     assert len(lines) == 4
     assert packages.split(",")[0] in lines[0]
     assert lines[-1].endswith(f'pip install "tojax[{extra.strip()}]"')
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_help_needs_no_package(arguments):
+    code, out, err = without("typer,rich,filelock", *arguments)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"tojax {tojax.__version__}" if "--version" in arguments else "Usage: ")
+    assert "--version" in arguments or 'pip install "tojax[cli]"' in out
+
+
+IMPORTS = {
+    "tojax.from_pretrained": "hf",
+    "tojax.from_torch": "torch",
+    "tojax.from_tensorflow": "tensorflow",
+    "tojax.from_onnx": "onnx",
+    "tojax.extract_jax": "torch",
+    "tojax.lowers": "torch",
+    "tojax.hf.pipeline": "hf",
+    "tojax.flax.source": "torch",
+    "tojax.flax.to_nnx": "flax",
+    "tojax.train.fit": "train",
+    "tojax.tensorflow.convert": "tensorflow",
+    "tojax.torch.on_jax": "torch",
+}
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys({absent}))
+import tojax
+for name in {names}:
+    try:
+        eval(name)
+    except tojax.errors.MissingDependency as error:
+        print(error.do)
+"""
+
+
+def test_names_of_python_say_what_to_install():
+    absent = ("torch", "transformers", "tensorflow", "keras", "onnx", "flax", "optax", "orbax")
+    program = PROGRAM.format(absent=absent, names=[*IMPORTS])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    expected = [f'pip install "tojax[{extra}]"' for extra in IMPORTS.values()]
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_no_more_than_is_used():
@@ -83,3 +125,14 @@ def test_other_failures_stay():
     error = ImportError("cannot import name 'x' from 'mine'", name="mine")
     assert missing(error) is error
     assert "pip install" in str(missing(ModuleNotFoundError("No module named 'torch.nn'")))
+
+
+def test_the_doctor_needs_the_core_alone():
+    code, out, err = without(f"torch,transformers,{OTHERS}", "doctor")
+    assert code == 0, err
+    assert "the core works" in out and "its files are missing" in out
+    assert "pip install --force-reinstall" in out
+    for package in ("jax", "numpy", "safetensors"):
+        code, out, err = without(package, "doctor")
+        assert code == 1, err
+        assert "the core does not work" in out and package in out.split("does not work")[1]

@@ -28,4 +28,4 @@ def test_the_demo(tmp_path):
 def test_a_mistake_in_a_process_of_its_own():
     code, out, err = tojax("plan", DEMO, "--chips", "v9-8")
     assert code == 1 and out == ""
-    assert "there is no chip 'v9-8'" in err and len(err.strip().splitlines()) == 4
+    assert "there is no chip 'v9-8'" in err and len(err.strip().splitlines()) == 5

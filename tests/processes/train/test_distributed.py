@@ -185,7 +185,7 @@ def until_step(run, step, job):
 
 def test_the_guide_is_what_shells_and_clusters_read():
     """Its manifests parse, and find each other; its scripts are bash, its names exist."""
-    guide = (ROOT / "docs/distributed.md").read_text()
+    guide = (ROOT / "docs/guides/several-machines.md").read_text()
     blocks = {k: re.findall(rf"```{k}\n(.*?)```", guide, re.DOTALL) for k in ("yaml", "bash")}
     account, _, binding, service, job = yaml.safe_load_all(blocks["yaml"][0])
     pod = job["spec"]["template"]["spec"]
@@ -199,7 +199,7 @@ def test_the_guide_is_what_shells_and_clusters_read():
         assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
     assert len(blocks["bash"]) == 2
     for path in re.findall(r"\((\.\./[\w/.]+)\)", guide):
-        assert (ROOT / "docs" / path).exists()
+        assert (ROOT / "docs/guides" / path).exists()
     lines = (ROOT / "examples/train_fsdp.py").read_text().splitlines()
     assert f"{len(lines)} lines that run unchanged" in guide
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tojax
 from tests.tensorflow.agree import assert_agrees
+from tests.tolerance import assert_close
 from tojax.errors import LostGradient
 
 pytestmark = pytest.mark.sample(every=8)
@@ -92,3 +93,27 @@ def test_saved_with_and_without(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "lost"), options=without_gradients)
     # Registered in this process by the first load: another process would not find it.
     assert issubclass(LostGradient, UserWarning)
+
+
+def _exponential(x):
+    y = tf.exp(x)
+    return y, lambda dy: dy * y
+
+
+def _softplus(x):
+    e = tf.exp(x)
+    return tf.math.log(1 + e), lambda dy: dy * (1 - 1 / (1 + e))
+
+
+@pytest.mark.parametrize("function", [_exponential, _softplus])
+def test_second_derivatives_go_through_captured_values(function):
+    custom = tf.custom_gradient(function)
+    fn = tf.function(lambda x: custom(tf.sin(x)))
+    x = tf.Variable(0.3)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            y = fn(x)
+        slope = inner.gradient(y, x)
+    model = tojax.from_tensorflow(fn, np.float32(0))
+    second = jax.grad(jax.grad(lambda x: model.apply({}, x)))
+    assert_close(second(0.3), outer.gradient(slope, x).numpy(), reduction=8)

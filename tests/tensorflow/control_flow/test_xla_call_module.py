@@ -40,3 +40,10 @@ def test_unknown_sizes():
     model = tojax.from_tensorflow(tf.function(converted, autograph=False), tf.TensorSpec([None, 3]))
     for count in (2, 5):
         assert_close(model(X[:count]), X[:count] / count, reduction=1)
+
+
+def test_a_second_derivative_goes_through_the_saved_one():
+    fn = tf.function(jax2tf.convert(lambda x: jnp.sin(x) ** 2), autograph=False)
+    model = tojax.from_tensorflow(fn, np.float32(0))
+    second = jax.grad(jax.grad(lambda x: model.apply({}, x)))
+    np.testing.assert_allclose(second(0.3), 2 * np.cos(0.6), rtol=1e-5)

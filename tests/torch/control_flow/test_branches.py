@@ -251,7 +251,7 @@ def test_refused(function):
     with pytest.raises(DataDependent, match=REFUSED[function]) as caught:
         jax.jit(lambda x: model.apply({}, x))(X)
     lines = str(caught.value).splitlines()
-    assert len(lines) == 4 and "test_branches.py:" in lines[1]
+    assert len(lines) == 5 and "test_branches.py:" in lines[1]
     assert caught.value.arguments == ("x",)
     SLOTTED.last = torch.ones(3)
     if function is not keeps:

@@ -11,7 +11,7 @@ import torch
 
 import tojax.torch  # noqa: F401  (the table of names is whole)
 from proof import records
-from tojax import private_names
+from tojax import errors, private_names
 from tojax.errors import IncompatibleVersion, UntestedVersion
 from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
@@ -90,7 +90,7 @@ def test_a_target_that_is_gone(target, monkeypatch):
 def assert_explains(error: Exception, name: str, package: str, version: str) -> None:
     """Whether the error says what is gone and which version is installed."""
     lines = str(error).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert name.replace(":", ".") in lines[0] and "needs it for" in lines[0]
     assert f"{package} {version.partition('+')[0]}" in lines[1]
 
@@ -127,7 +127,7 @@ def test_an_optional_name_that_is_gone_raises_where_it_is_used():
 def test_an_untested_version_is_told_once(installed, warns, monkeypatch):
     """A repair of a tested version is as good as tested."""
     monkeypatch.setattr(torch, "__version__", installed)
-    monkeypatch.setitem(private_names.TESTED, "torch", ("2.10.0", "2.15.0"))
+    monkeypatch.setitem(errors.TESTED, "torch", ("2.10.0", "2.15.0"))
     private_names.check_version.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -164,6 +164,6 @@ def test_the_tested_versions_are_those_that_were_recorded():
     """proof/results/versions.csv: what `make compat`, `make lowest` and `make newest` wrote."""
     runs = records.read(records.RESULTS / "versions.csv")
     numbers = lambda version: [int(x) for x in version.split(".")]
-    for name, tested in private_names.TESTED.items():
+    for name, tested in errors.TESTED.items():
         recorded = {x.get(name) or x[f"{name}-cpu"] for x in runs}
         assert tested == (min(recorded, key=numbers), max(recorded, key=numbers)), name

@@ -164,7 +164,7 @@ def test_missing_rng():
     assert lines[0] == "aten.dropout.default draws random numbers and there is no rng"
     assert lines[1].startswith("  where: 0 (Dropout)")
     assert "rng=jax.random.key(0)" in lines[3]
-    assert len(lines) == 4
+    assert len(lines) == 5
 
 
 def test_missing_rng_of_a_module_without_code_of_its_own():
@@ -189,7 +189,7 @@ def test_data_dependent_control_flow():
     lines = str(caught.value).splitlines()
     assert lines[0].endswith("needs the values of x while they are traced")
     assert "test_trace.py:" in lines[1]
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert caught.value.arguments == ("x",)
     assert_close(model.apply({}, jnp.asarray(X)), X * (X.sum() > 0))
 
@@ -254,7 +254,7 @@ def test_a_shape_mistake_names_module_and_line():
     lines = str(caught.value).splitlines()
     assert lines[1].startswith("  where: 1 (Linear)")
     assert "float32[3,3]" in lines[2]
-    assert len(lines) == 4
+    assert len(lines) == 5
 
 
 def test_a_finished_trace_leaves_torch_as_it_was():

@@ -44,10 +44,11 @@ def source(
         BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch, in Linen
         ``deterministic=False``. Attention's rate of dropout is that of a call in training mode;
         what else only training mode does in Python is not written.
-      *args, **kwargs: an example of its inputs. A batch or a length of 1 is made 2 where the module
+      *args: an example of its inputs. A batch or a length of 1 is made 2 where the module
         takes that, and warned of where it does not. Sizes stay symbolic unless the module decides
         something by them. Where its Python code does, the file has the example's way and refuses
         other sizes; a size of 1 takes the way of larger ones.
+      **kwargs: the same, by name.
       style: "nnx" or "linen".
       partial: leave the innermost submodules that cannot be written in PyTorch, in nnx: the file
         then imports tojax, and ``connect(model, module)`` gives these parts their modules.

@@ -64,7 +64,7 @@ def load_into(
 
     Returns:
       The filled nnx module, Linen's new variables, or the new Equinox module or pytree (with a
-        State both); and the report, which prints as a table.
+      State both); and the report, which prints as a table.
       Arrays have the flax variables' dtypes.
 
     Raises:

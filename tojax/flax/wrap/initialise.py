@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax import warn_once
+from tojax.errors import NoInitialiser
 from tojax.flax.wrap import keras_initialisers, torch_initialisers
 from tojax.model import Model
 
@@ -18,10 +19,6 @@ RERUN: dict[str, Callable[[Any, int], Mapping[str, np.ndarray]]] = {
     "torch": torch_initialisers.rerun,
     "tensorflow": keras_initialisers.rerun,
 }
-
-
-class KeptWeights(UserWarning):
-    """No initialiser covers a parameter, so that a fresh model has its pretrained value."""
 
 
 def fresh(model: Model, key: jax.Array) -> tuple[Arrays, Arrays]:
@@ -66,12 +63,12 @@ def _host(model: Model, arrays: Arrays, bits) -> tuple[Arrays, Arrays]:
 
 def _warn_kept(model: Model, names: list[str]) -> None:
     """Warns once that these params have no initialiser."""
-    if not names or model.source.cache.notes.setdefault(KeptWeights, False):
+    if not names or model.source.cache.notes.setdefault(NoInitialiser, False):
         return
-    model.source.cache.notes[KeptWeights] = True
+    model.source.cache.notes[NoInitialiser] = True
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     warn_once.warn(
         f"no initialiser of {model.source.name} makes {shown}: "
         "the model's own values are kept, whatever the key",
-        KeptWeights,
+        NoInitialiser,
     )

@@ -49,8 +49,9 @@ class Module(nn.Module):
         """Runs the forward pass.
 
         Args:
-          *args, **kwargs: as the source's forward takes them, and ``train``, a bool: the mode of
+          *args: as the source's forward takes them, and ``train``, a bool: the mode of
             this call. If forward has an argument of that name, it is the source's.
+          **kwargs: the same, by name.
 
         Returns:
           What the source returns, in its own classes.

@@ -86,7 +86,8 @@ class Module(Part):
         """Runs the forward pass.
 
         Args:
-          *args, **kwargs: as the source's forward takes them.
+          *args: as the source's forward takes them.
+          **kwargs: the same, by name.
           rngs: an ``nnx.Rngs``, a stream of it or a key for this call, instead of the module's own.
 
         Returns:

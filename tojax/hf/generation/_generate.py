@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Int
 
+from tojax.errors import imports_of
 from tojax.hf.generation import saved_loop
 from tojax.model import Model
 
@@ -86,6 +87,7 @@ def generate(
         options["attention_mask"] = attention_mask
     if saved_loop.is_loaded(model):
         return saved_loop.run_saved_loop(model, input_ids, rng, streamer, options)
-    from tojax.hf.generation.job.generate import generate as generate_now
+    with imports_of("tojax.generate"):
+        from tojax.hf.generation.job.generate import generate as generate_now
 
     return generate_now(model, input_ids, rng, streamer, tokenizer, options)

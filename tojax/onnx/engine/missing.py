@@ -45,7 +45,7 @@ def refuse(graph: Graph) -> None:
         )
     near = sorted({x for op in missing for x in table.like(str(op))})
     raise MissingOps(
-        f"{len(missing)} operators without a lowering: {listed}",
+        f"{len(missing)} operator{'s' * (len(missing) > 1)} without a lowering: {listed}",
         ops=tuple(map(str, missing)),
         where=where,
         why="tojax has no row for them, and neither the model nor ONNX a function"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from tojax.dtypes import shape_of
-from tojax.jaxprs import keeping_barriers
+from tojax.jaxprs import ClosedJaxpr, keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.cost.work import count_work
@@ -74,6 +74,7 @@ class Traced:
       outputs: for each output the input that it replaces, or None.
       useful: FLOPs of matrix products without recomputation, on all devices together.
       shape: the result's shapes, a pytree.
+      closed: the jaxpr that it was traced to.
     """
 
     call: Call
@@ -83,6 +84,7 @@ class Traced:
     outputs: list[int | None]
     useful: float
     shape: Any
+    closed: ClosedJaxpr
 
 
 def trace_call(call: Call) -> Traced:
@@ -96,7 +98,7 @@ def trace_call(call: Call) -> Traced:
     input_specs = [replicated(once.values[v]) for v in once.inputs]
     useful = sum(count_work(divide(once, {}, input_specs)).products.values())
     leaves = [x for _, x in paths]
-    return Traced(call, program, roles, leaves, _replaced(call, shape), useful, shape)
+    return Traced(call, program, roles, leaves, _replaced(call, shape), useful, shape, closed)
 
 
 def _program(function: Callable, arguments: tuple) -> Program:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tojax import html_text
+from tojax.html_text import page
 from tojax.parallel.estimation.chips import Chip
 from tojax.parallel.estimation.compiled import Compiled
-
-UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+from tojax.units import count, duration, size
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,11 @@ class Estimate:
         add_row("memory traffic", size(self.traffic), "")
         for c in self.communication:
             over = "+".join(c.axes)
-            add_row(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {time(c.seconds)}")
-        add_row("compute time", time(self.compute), "")
-        add_row("memory time", time(self.moving), "")
-        add_row("interconnect time", time(self.linking), "")
-        add_row("step time", time(self.seconds), f"bound by {self.bound}")
+            add_row(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {duration(c.seconds)}")
+        add_row("compute time", duration(self.compute), "")
+        add_row("memory time", duration(self.moving), "")
+        add_row("interconnect time", duration(self.linking), "")
+        add_row("step time", duration(self.seconds), f"bound by {self.bound}")
         add_row("tokens/s", f"{self.tokens_per_second:,.0f}", f"{self.tokens:,} tokens a call")
         add_row("utilization", f"{self.utilization:.1%}", "model FLOPs of the chips' rate")
         return shown + [("note", note, "") for note in self.notes]
@@ -186,60 +186,19 @@ class Estimate:
             for k, v in amounts.items()
         )
         edge = f'<span class="edge" style="left:{600 * self.chip.memory / top:.1f}px"></span>'
-        rows = "".join(
-            f"<tr><th>{html.escape(a)}</th><td class=n>{html.escape(b)}</td>"
-            f"<td>{html.escape(c)}</td></tr>"
-            for a, b, c in self.rows()
-        )
-        return f'{STYLE}<div class="memory">{bars}{edge}</div><table class=estimate>{rows}</table>'
+        table = html_text.table(("", "", ""), self.rows(), right=(1,))
+        return html_text.div(f'{STYLE}<div class="memory">{bars}{edge}</div>', table)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a page: a bar of the memory in use, with a mark for the chip's, and the table."""
-        page = f'<!doctype html><meta charset="utf-8"><title>Estimate</title>{self._repr_html_()}'
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(page("Estimate", self._repr_html_()), encoding="utf-8")
 
 
 STYLE = """<style>
-table.estimate { font: 14px system-ui, sans-serif; border-collapse: collapse; }
-table.estimate td, table.estimate th { padding: 2px 10px; text-align: left; }
-table.estimate .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.memory { position: relative; height: 24px; width: 600px; background: #eceff4; margin: 8px 0; }
+.memory { position: relative; height: 24px; width: 600px; margin: 8px 0;
+  background: rgba(128, 128, 128, 0.25); }
 .memory .part { display: inline-block; height: 24px; background: #3b6ea5; }
 .memory .optimizer { background: #7b4ea5; } .memory .cache { background: #3b8f6e; }
 .memory .temporaries { background: #d08a35; } .memory .outputs { background: #8a8a8a; }
-.memory .edge { position: absolute; top: -4px; height: 32px; border-left: 2px solid #b3261e; }
+.memory .edge { position: absolute; top: -4px; height: 32px; border-left: 2px solid #d93025; }
 </style>"""
-
-
-def size(n: float) -> str:
-    """Returns bytes in words.
-
-    Example:
-      >>> size(13_476_831_232), size(512)
-      ('13.48 GB', '512 B')
-    """
-    unit, name = next(((u, k) for u, k in UNITS if n >= u), (1, ""))
-    return f"{n / unit:.2f} {name}B" if name else f"{n:.0f} B"
-
-
-def count(n: float) -> str:
-    """Returns a number in words.
-
-    Example:
-      >>> count(1.5e12)
-      '1.50 T'
-    """
-    unit, name = next(((u, k) for u, k in ((1e15, "P"), *UNITS) if n >= u), (1, ""))
-    return f"{n / unit:.2f} {name}".strip()
-
-
-def time(seconds: float) -> str:
-    """Returns seconds in words.
-
-    Example:
-      >>> time(0.0123), time(2.5)
-      ('12.30 ms', '2.50 s')
-    """
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"

@@ -60,17 +60,24 @@ def page(
         "predictions": None if predictions is None else _predictions(predictions),
         "maps": [] if passes is None else _maps(modules, passes),
     }
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    fills = {
-        "title": html.escape(f"{about['model']} beside {about['reference']}"),
-        "verdict": html.escape(str(about["verdict"])),
+    texts = {
+        "title": f"{about['model']} beside {about['reference']}",
+        "verdict": str(about["verdict"]),
         "state": "equal" if about["ok"] else "fault",
-        "table": html.escape(table),
-        # no "<" is left that could end the script, so the rest of the text is inert
-        "data": re.sub("[<>&\u2028\u2029]", lambda x: f"\\u{ord(x[0]):04x}", text),
+        "table": table,
     }
-    template = TEMPLATE.read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda x: fills[x[1]], template)
+    return filled(TEMPLATE, data, **texts)
+
+
+def filled(template: Path, data: Json, **texts: str) -> str:
+    """Returns a template with texts in the place of ``{{names}}``, and with ``{{data}}`` for its
+    script; neither is markup, whatever it holds.
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    fills = {name: html.escape(x) for name, x in texts.items()}
+    # no "<" is left that could end the script, so the rest of the text is inert
+    fills["data"] = re.sub("[<>&\u2028\u2029]", lambda x: f"\\u{ord(x[0]):04x}", text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda x: fills[x[1]], template.read_text(encoding="utf-8"))
 
 
 def write(file: str | os.PathLike, text: str) -> None:
@@ -89,9 +96,7 @@ def write(file: str | os.PathLike, text: str) -> None:
             written.write_text(text, encoding="utf-8")
             os.replace(written, target)
     except OSError as error:
-        raise NotWritten(
-            f"{target} cannot be written", why=str(error), do="free some space, or write elsewhere"
-        ) from error
+        raise NotWritten.of(target, error) from error
 
 
 def figure(x: float) -> float | str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tojax import html_text
 from tojax.errors import WrongArguments
 from tojax.parity.judge.compare import Comparison, faults
 from tojax.parity.judge.predictions import Predictions
@@ -140,6 +141,26 @@ class Report:
         if self.predictions is not None:
             lines.append(str(self.predictions))
         return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        state = "equal" if self.ok else "fault"
+        pieces = [
+            html_text.line(f"{self.model} beside {self.reference}: {state}"),
+            html_text.text(self.verdict),
+        ]
+        groups = {
+            "operators": self.operators, self.unit: self.modules, "gradients": self.gradients
+        }  # fmt: skip
+        for unit, compared in groups.items():
+            if compared:
+                header, *rows = table.cells(compared, unit)
+                wrong = len(faults(compared))
+                remark = f"{len(compared)}, {wrong} at fault" if wrong else f"{len(compared)}"
+                body = html_text.table(header, rows, right=range(1, 6))
+                pieces.append(html_text.details(unit, remark, body))
+        if self.predictions is not None:
+            pieces.append(html_text.text(str(self.predictions)))
+        return html_text.div(*pieces, *map(html_text.text, self.notes))
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures by name, for JSON."""

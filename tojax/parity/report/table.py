@@ -21,8 +21,7 @@ def lines(parts: Sequence[Comparison], unit: str) -> Iterator[str]:
       unit: their name, in the plural.
     """
     ranked = sorted(parts, key=lambda x: -x.excess)
-    header = (unit[:-1], "adds", "of it rounding", "inherits", "cosine", "ulps", "")
-    yield from _aligned([header, *map(_cells, ranked[:ROWS])])
+    yield from _aligned(cells(ranked[:ROWS], unit))
     rest = {id(x) for x in ranked[ROWS:]}
     if not rest:
         return
@@ -36,6 +35,12 @@ def lines(parts: Sequence[Comparison], unit: str) -> Iterator[str]:
     yield from _aligned(rows[:BRANCHES])
     if rows[BRANCHES:]:
         yield f"  and {len(rows) - BRANCHES} more branches"
+
+
+def cells(parts: Sequence[Comparison], unit: str) -> list[tuple[str, ...]]:
+    """Returns the header of a table, and a row for each part."""
+    header = (unit[:-1], "adds", "of it rounding", "inherits", "cosine", "ulps", "")
+    return [header, *map(_cells, parts)]
 
 
 def _branch(path: str) -> str:

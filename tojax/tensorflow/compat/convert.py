@@ -182,7 +182,8 @@ def convert(tf_func: object, *args: Any, **kwargs: Any) -> tuple[AnnotatedFuncti
 
     Args:
       tf_func: a ``tf.function``, or a function of a restored SavedModel.
-      *args, **kwargs: arrays, specs or Python values that it is traced for.
+      *args: arrays, specs or Python values that it is traced for.
+      **kwargs: the same, by name.
 
     Returns:
       ``fn(params, *args, rng=None, **kwargs) -> (outputs, new params)`` and the params: numpy

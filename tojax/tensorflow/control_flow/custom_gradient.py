@@ -87,7 +87,8 @@ def with_gradient(
     # Inputs without a gradient in TensorFlow get none here, not zeros: 0 times infinity is NaN.
     stopped = lambda x: x if isinstance(x, Handle) else jax.lax.stop_gradient(x)
     values = [x if i in gradient.places else stopped(x) for i, x in enumerate(values)]
-    arrays = [None if isinstance(x, Handle) or is_known(x) else stopped(x) for x in further]
+    # Captured values get no cotangents, but second derivatives go through them.
+    arrays = [None if isinstance(x, Handle) or is_known(x) else x for x in further]
     return tuple(through(values, arrays, variables))
 
 

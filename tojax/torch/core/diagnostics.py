@@ -14,6 +14,8 @@ from tojax.errors import DataDependent, ForwardFailed, MissingOps, Unsupported
 from tojax.torch.core import current_trace, private
 from tojax.torch.core.schema import read, table
 
+NUMBER = "a number, int(x) or x.item(),"
+
 aten = torch.ops.aten
 
 HERE = Path(__file__).resolve().parents[2]  # tojax
@@ -93,6 +95,11 @@ def failed(op, operands, error: Exception) -> ForwardFailed:
         why=f"its operands are {shapes}",
         do="check the shapes and dtypes of the model's inputs",
     )
+
+
+def spoken(op) -> str:
+    """Returns an operator as users write it, where its name in torch is never seen."""
+    return NUMBER if op is torch.ops.aten._local_scalar_dense.default else str(op)
 
 
 def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDependent:

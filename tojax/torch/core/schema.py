@@ -107,7 +107,7 @@ table = Table("torch", read, overloads, family)
 
 
 def lowers(*ops) -> Callable[[Callable], Callable]:
-    """Decorator: this function is the lowering of these torch operators from now on.
+    """Makes a function the lowering of torch operators, as a decorator.
 
     Its parameters have the schema's names and order, without device, layout, memory format and
     generator; positional-only ones may have names of their own. An operator that draws random

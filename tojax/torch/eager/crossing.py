@@ -177,7 +177,12 @@ def jax_jit(
 def jax_shard_map(
     torch_function: Callable[..., PyTree], kwargs_for_jax_shard_map: dict[str, PyTree] | None = None
 ) -> Callable[..., Any]:
-    """Returns a function of tensors under ``jax.shard_map``, which takes mesh and specs."""
+    """Returns a function of tensors under ``jax.shard_map``.
+
+    Args:
+      torch_function: takes and returns tensors, the part of one device.
+      kwargs_for_jax_shard_map: its options, such as ``mesh``, ``in_specs`` and ``out_specs``.
+    """
     return wrap_jax_jit(torch_function, jax.shard_map, kwargs_for_jax_shard_map)
 
 
@@ -198,7 +203,10 @@ def jax_value_and_grad(
 def gradient_checkpoint(
     torch_function: Callable[..., PyTree], kwargs: dict[str, PyTree] | None = None
 ) -> Callable[..., Any]:
-    """Returns a function of tensors that is computed again for JAX's gradients
-    (``jax.checkpoint``); ``kwargs`` such as ``policy`` are its.
+    """Returns a function of tensors that is computed again for JAX's gradients.
+
+    Args:
+      torch_function: takes and returns tensors.
+      kwargs: options of ``jax.checkpoint``, such as ``policy``.
     """
     return wrap_jax_jit(torch_function, jax.checkpoint, kwargs)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import torch
 from tojax.errors import FrozenDraw, Unsupported
 from tojax.torch.core import diagnostics
 from tojax.torch.core.tensor import JaxTensor
+from tojax.warn_once import warn
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -82,11 +82,10 @@ class Generators:
         references = lambda objects: [sys.getrefcount(x) for x in objects]
         shared = [count > references([object()])[0] for count in references(self.met)]
         if self.states and compiled and any(shared):
-            warnings.warn(
+            warn(
                 "forward drew with a torch.Generator that it did not make itself: the compiled "
                 "program repeats these numbers in every call. Draw without it, and pass rng",
                 FrozenDraw,
-                stacklevel=2,
             )
 
 

@@ -207,7 +207,7 @@ class Trace(private.TorchDispatchMode):
         """Returns the error of a lowering, with the user's line and what to do."""
         op, operands = step.call.op, step.operands
         if isinstance(error, CONCRETIZATION):
-            return self.data_dependent(str(op), diagnostics.deciding(op, operands))
+            return self.data_dependent(diagnostics.spoken(op), diagnostics.deciding(op, operands))
         if isinstance(error, Inconclusive):
             return diagnostics.unknown_size(f"{op}: {str(error).splitlines()[0]}")
         if not isinstance(error, (TypeError, ValueError, OverflowError, AttributeError)):

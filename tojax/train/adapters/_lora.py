@@ -145,6 +145,9 @@ def merge(model: Model) -> Model:
     which they were trained: the result computes what the adapted model does, in the dtype of the
     original.
 
+    Args:
+      model: that ``lora`` or ``freeze`` returned; any other comes back as it is.
+
     Example:
       >>> import torch
       >>> model = tojax.from_torch(torch.nn.Linear(8, 2))

@@ -100,6 +100,14 @@ def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
     Raises:
       BadCheckpoint: the files are missing or damaged, fit another model, or one another not.
       Unsupported: another kind than LoRA and DoRA of matrices.
+
+    Example:
+      >>> import tempfile, torch
+      >>> model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(8, 2)))
+      >>> folder = tempfile.mkdtemp()
+      >>> tojax.train.save_adapter(tojax.train.lora(model, 2, "0.weight"), folder)
+      >>> tojax.train.load_adapter(model, folder).params["0.lora_A"].shape
+      (2, 8)
     """
     folder = Path(folder)
     config, tensors = _read_files(folder)

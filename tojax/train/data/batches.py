@@ -23,6 +23,9 @@ def numpy_collate(samples: Sequence[object]) -> Any:
 
     A ``collate_fn`` for torch's DataLoader, workers included, and a ``batch_fn`` for grain.
 
+    Args:
+      samples: pytrees of arrays or numbers.
+
     Raises:
       WrongBatch: leaves of unequal shapes, which ``tojax.train.bucket`` pads.
 

@@ -30,7 +30,8 @@ def writing(path: Path) -> Iterator[None]:
       Traceback (most recent call last):
       tojax.errors.NotWritten: out cannot be written
         why:   no space left
-        do:    make room or give another folder; the last good checkpoint is still there
+        do:    look at the path and its permissions, or write elsewhere; the last checkpoint is good
+        see:   https://tojax.readthedocs.io/en/latest/errors/NotWritten.html
     """
     try:
         yield
@@ -39,11 +40,7 @@ def writing(path: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:
         if is_loss(error):
             raise
-        raise NotWritten(
-            f"{path} cannot be written",
-            why=str(error).splitlines()[0][:300],
-            do="make room or give another folder; the last good checkpoint is still there",
-        ) from error
+        raise NotWritten.of(path, error, "; the last checkpoint is good") from error
 
 
 @contextlib.contextmanager

@@ -107,6 +107,9 @@ def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 def tensorboard(folder: str | os.PathLike) -> Sink:
     """Makes a sink for ``fit(log=[tensorboard(folder)])`` that writes TensorBoard's event files.
 
+    Args:
+      folder: where the files go, for ``tensorboard --logdir``.
+
     Raises:
       MissingDependency: tensorboard is not installed.
 

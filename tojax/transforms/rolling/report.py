@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tojax import html_text
 from tojax.jaxprs import JaxprEqn, Literal, Var
 from tojax.transforms.rolling.repeats import Program, Repeat, weights
 from tojax.transforms.rolling.rolled import TracedCall
@@ -71,6 +72,18 @@ class Report:
             lines += [f"    ends because {loop.ends}"] * bool(loop.ends)
         lines += [f"  not in a loop: {_shortened(self.alone)}"] * bool(self.alone)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header = "rounds", "equations of a round", "stacked weights", "ends because"
+        rows = [
+            (str(x.rounds), str(x.equations), _shortened(x.weights), x.ends) for x in self.loops
+        ]
+        pieces = [html_text.line(str(self).partition("\n")[0])]
+        pieces += [html_text.table(header, rows, right=(0, 1))] * bool(rows)
+        if self.alone:
+            names = html_text.text("\n".join(self.alone))
+            pieces.append(html_text.details("not in a loop", f"{len(self.alone)} weights", names))
+        return html_text.div(*pieces)
 
 
 def _shortened(names: Sequence[str]) -> str:

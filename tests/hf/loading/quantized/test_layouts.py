@@ -216,7 +216,7 @@ def test_parts_that_do_not_fit(said, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadCheckpoint, match=said) as caught:
         tojax.from_pretrained(tmp_path)
-    assert len(str(caught.value).splitlines()) == 4
+    assert len(str(caught.value).splitlines()) == 5
 
 
 def write(folder, pack, told):

@@ -37,5 +37,5 @@ def test_unknown_schemes(told, says, tmp_path):
     with pytest.raises(Unsupported, match=f"quantized with .*{says}") as caught:
         tojax.from_pretrained(tmp_path)
     said = str(caught.value).splitlines()
-    assert len(said) == 4
+    assert len(said) == 5
     assert "gptq, awq, compressed-tensors, bitsandbytes, fp8" in said[2]

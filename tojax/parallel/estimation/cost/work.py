@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -50,23 +51,41 @@ class Work:
 
 def count_work(divided: Divided, fusions: Fused | None = None) -> Work:
     """Counts the work of a program; scans as often as they run, ``while`` once."""
-    fused, total = fusions or fuse(divided), Work()
-    program = divided.program
-    for i, node in enumerate(program.nodes):
-        if i in divided.inner:
-            options = [(count_work(b), b.rounds) for b in divided.inner[i]]
-            most, rounds = max(options, key=lambda x: x[0].flops)
-            total.add(most, rounds)
-            continue
-        if node.name in COLLECTIVES:
-            _add_communication(divided, node, total)
-        elif (count := product_flops(divided, node)) is not None:
-            total.products[_dtype(divided, node)] += count
-        else:
-            total.other_flops += max((math.prod(divided.shape(v)) for v in node.outs), default=0)
-        if i in fused.reads:
-            total.traffic += _traffic(divided, node, fused.reads[i], fused.written)
+    total = Work()
+    for _, work, times in each_work(divided, fusions):
+        total.add(work, times)
     return total
+
+
+def each_work(divided: Divided, fusions: Fused | None = None) -> Iterator[tuple[Node, Work, int]]:
+    """Yields each operation with its work and how often it runs; those inside of loops, too, where
+    ``where`` is the path from outside, and of branches those of the one with most FLOPs.
+    """
+    fused = fusions or fuse(divided)
+    for i, node in enumerate(divided.program.nodes):
+        if i not in divided.inner:
+            yield node, _work_of(divided, i, fused), 1
+            continue
+        bodies = divided.inner[i]
+        most = bodies[0]
+        if len(bodies) > 1:
+            most = max(bodies, key=lambda b: count_work(b).flops)
+        for inner, work, times in each_work(most):
+            yield replace(inner, where=f"{node.where}/{inner.where}"), work, times * most.rounds
+
+
+def _work_of(divided: Divided, i: int, fused: Fused) -> Work:
+    """Counts the work of one operation."""
+    node, work = divided.program.nodes[i], Work()
+    if node.name in COLLECTIVES:
+        _add_communication(divided, node, work)
+    elif (count := product_flops(divided, node)) is not None:
+        work.products[_dtype(divided, node)] += count
+    else:
+        work.other_flops += max((math.prod(divided.shape(v)) for v in node.outs), default=0)
+    if i in fused.reads:
+        work.traffic += _traffic(divided, node, fused.reads[i], fused.written)
+    return work
 
 
 def product_flops(divided: Divided, node: Node) -> float | None:

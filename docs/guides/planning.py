@@ -1,4 +1,4 @@
-"""Writes the figures of docs/scaling.md: ``python docs/scaling.py [7b] [70b] [671b]``.
+"""Writes the figures of planning.md: ``python docs/guides/planning.py [7b] [70b] [671b]``.
 
 Between ``<!-- 7b -->`` and ``<!-- end -->`` stands what ``tojax plan`` says of that model; the page
 has the commands. A test holds the figures of the 7B model.
@@ -16,9 +16,10 @@ import transformers
 
 from tojax.hf.estimate_call import traced_call
 from tojax.parallel._estimate import estimate_traced
-from tojax.parallel.estimation.report import Estimate, size, time
+from tojax.parallel.estimation.report import Estimate
+from tojax.units import duration, size
 
-PAGE = Path(__file__).with_name("scaling.md")
+PAGE = Path(__file__).with_name("planning.md")
 POSITIONS = {"max_position_embeddings": 8192}
 CONFIGS = {
     "7b": ("LlamaForCausalLM", lambda: transformers.LlamaConfig(**POSITIONS)),
@@ -96,7 +97,7 @@ def shown(told: Estimate, row: tuple) -> str:
     cells = [
         what + asked, chips, plan, f"{batch} x {length}", size(told.arguments),
         size(told.temporaries), size(told.peak), "yes" if told.fits else "no",
-        *map(time, (told.compute, told.moving, told.linking)),
+        *map(duration, (told.compute, told.moving, told.linking)),
         f"{told.tokens_per_second:,.0f}", f"{told.utilization:.1%}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -1,0 +1,18 @@
+"""Everything in one environment."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import tojax
+
+for part in tojax._PARTS:
+    importlib.import_module(f"tojax.{part}")
+model = tojax.from_pretrained(Path(sys.argv[1], "tiny-llama"))
+assert np.isfinite(model(np.array([[1, 5, 7]])).logits).all()
+done = subprocess.run([Path(sys.executable).with_name("tojax"), "doctor"], capture_output=True)
+assert done.returncode == 0, done
+print(f"ok: {len(tojax._PARTS)} parts, a checkpoint, doctor")

@@ -1,0 +1,24 @@
+"""The command line on a saved model, without PyTorch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+saved = Path(sys.argv[1], "saved")
+command = Path(sys.executable).with_name("tojax")
+
+
+def output(*arguments):
+    done = subprocess.run([command, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+assert "doctor" in output("--help")
+assert json.loads(output("inspect", saved, "--json"))
+assert json.loads(output("run", saved, "--json"))
+assert json.loads(output("doctor", "--json"))
+refused = subprocess.run([command, "run", "nowhere/model"], capture_output=True, text=True)
+assert refused.returncode == 1 and 'pip install "tojax[hf]"' in refused.stderr, refused
+print("ok: help, inspect, run, doctor; the missing extra is named")
