@@ -124,7 +124,7 @@ newest:  ## every second test with the newest release of everything, on the newe
 	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
 	touch $@
 
-versions:  ## write the tables of tested versions from proof/results/versions.csv
+versions:  ## write docs/proof/versions.md from proof/results/versions.csv
 	$(PYTHON) -m proof.versions table
 
 proof:  ## write docs/proof, the tables of what was tested, from proof/results

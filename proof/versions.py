@@ -1,7 +1,7 @@
 """The versions that tojax is tested with, as `make compat`, `lowest` and `newest` record them.
 
 python -m proof.versions record REPORT.xml N [TESTS]   counts of a test run, what is installed here
-python -m proof.versions table          the tables of both READMEs and docs/proof
+python -m proof.versions table          docs/proof/versions.md
 python -m proof.versions constraints    the file that fits this Python
 python -m proof.versions lowest         the lower bounds of pyproject.toml, for make
 python -m proof.versions python         the newest Python on this machine, from 3.12 on
@@ -53,11 +53,7 @@ FEATURES = {
     "command line": ("tests.cli", "tojax.cli"),
     "the rest": ("",),
 }
-MARKS = "<!-- versions: written by `make versions` -->", "<!-- end of versions -->"
-HEADS = {
-    "README.md": ("Python", "passed", "expected to fail", "failed", "on"),
-    "README.zh.md": ("Python", "通过", "预期失败", "失败", "日期"),
-}
+HEAD = ("Python", "passed", "expected to fail", "failed", "on")
 
 
 def feature_of(test: str) -> str:
@@ -109,9 +105,9 @@ def numbers(version: str) -> list[int]:
     return [int(x) for x in re.findall(r"\d+", version)]
 
 
-def summary(heads: tuple[str, ...]) -> str:
+def summary() -> str:
     """Returns one row for each run."""
-    python, *kinds, on = heads
+    python, *kinds, on = HEAD
     part = lambda row: f"`{row['tests']}`" if row["tests"] else ""
     names = [name.removesuffix("-cpu") for name in PACKAGES]
     lines = [[python, *names, *kinds, on, ""]]
@@ -143,10 +139,14 @@ def by_feature() -> str:
 <!-- written by `make versions` from proof/results/versions.csv -->
 
 Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest`
-and `make newest` record a run, `make versions` writes this page and the table of the README. Each
-run is `pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}.
+and `make newest` record a run, `make versions` writes this page. Each run is
+`pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}.
 What is expected to fail with a version stands in `tests/expect/versions.txt`, other expected
 failures beside it. An empty cell is a feature that the run has no test of.
+
+{summary()}
+
+By what the tests are about:
 
 {table(lines)}
 """
@@ -160,18 +160,6 @@ def _cell(row: Row | None) -> str:
     parts += [f"{row['expected']} expected to fail"] * (row["expected"] != "0")
     parts += [f"**{row['failed']} failed**"] * (row["failed"] != "0")
     return ", ".join(parts)
-
-
-def write_tables() -> None:
-    """Writes the tables where they stand."""
-    start, end = MARKS
-    for name, heads in HEADS.items():
-        path = ROOT / name
-        before, _, rest = path.read_text(encoding="utf-8").partition(start)
-        after = rest.partition(end)[2]
-        text = f"{before}{start}\n\n{summary(heads)}\n\n{end}{after}"
-        path.write_text(text, encoding="utf-8")
-    PAGE.write_text(by_feature(), encoding="utf-8")
 
 
 def constraints() -> str:
@@ -212,7 +200,7 @@ def main(command: str = "", *rest: str) -> None:
         case "record":
             record(Path(rest[0]), int(rest[1]), " ".join(rest[2:]))
         case "table":
-            write_tables()
+            PAGE.write_text(by_feature(), encoding="utf-8")
         case "constraints":
             print(constraints())
         case "lowest":
