@@ -2,7 +2,7 @@
 VENV   ?= .venv
 PYTHON ?= python3
 # The tested versions for this Python.
-PINNED := $(shell $(PYTHON) docs/versions.py constraints)
+PINNED := $(shell $(PYTHON) -m proof.versions constraints)
 EXTRAS ?= hf,gguf,cli,flax,train,onnx,docs,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -22,13 +22,14 @@ conformance: export XLA_FLAGS :=
 # programs of users do; all others do so in `make conformance`.
 OPTIMIZED := $(addprefix tests/, calls/test_program.py explorer/test_explore.py export/test_plain.py \
   flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
-  parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py properties/test_nothing_changes.py \
+  parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
+  proof/test_checks.py properties/test_nothing_changes.py \
   saved/test_calls.py stablehlo/test_source.py \
   tensorflow/state/test_parts.py torch/test_modules.py train/step/test_train_state.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions bench release-check clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions proof proof-run bench release-check clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -76,7 +77,7 @@ conformance: $(READY)  ## the suites that others wrote, in full, and all that ma
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
 
 # An environment of its own for each set of versions; the rest of the tested set is pinned but for
-# what their own requirements decide. What came out is recorded in docs/versions.json.
+# what their own requirements decide. What came out is recorded in proof/results/versions.csv.
 TORCH        ?= $(shell sed -n 's/^torch==//p' $(PINNED))
 TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' $(PINNED))
 JAX          ?= $(shell sed -n 's/^jax==//p' $(PINNED))
@@ -87,7 +88,7 @@ compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.1
 	$(MAKE) --no-print-directory recorded VENV=$(OTHER)
 
 lowest:  ## the tests with the lowest versions that pyproject.toml allows
-	$(MAKE) --no-print-directory compat $$($(PYTHON) docs/versions.py lowest)
+	$(MAKE) --no-print-directory compat $$($(PYTHON) -m proof.versions lowest)
 
 # The test that there is a record of the tested versions.
 ASKS := tests/torch/core/test_private.py::test_the_tested_versions_are_those_that_were_recorded
@@ -98,7 +99,7 @@ recorded: export HF_HUB_OFFLINE := 1
 recorded:
 	$(PY) -m pytest $(TESTS) -m "not conformance" --every $(or $(EVERY),1) --junitxml=$(VENV)/report.xml \
 	  --deselect $(ASKS); \
-	  status=$$?; $(PY) docs/versions.py record $(VENV)/report.xml $(or $(EVERY),1) $(TESTS) && exit $$status
+	  status=$$?; $(PY) -m proof.versions record $(VENV)/report.xml $(or $(EVERY),1) $(TESTS) && exit $$status
 
 .compat/%/.ready: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv $(@D)
@@ -109,7 +110,7 @@ recorded:
 	touch $@
 
 # What somebody gets who starts today: no constraints, the newest Python that is here.
-NEWEST_PYTHON = $(shell $(PYTHON) docs/versions.py python)
+NEWEST_PYTHON = $(shell $(PYTHON) -m proof.versions python)
 
 newest:  ## every second test with the newest release of everything, on the newest Python here
 	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
@@ -123,8 +124,16 @@ newest:  ## every second test with the newest release of everything, on the newe
 	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
 	touch $@
 
-versions:  ## write the tables of tested versions from docs/versions.json
-	$(PYTHON) docs/versions.py table
+versions:  ## write docs/proof/versions.md from proof/results/versions.csv
+	$(PYTHON) -m proof.versions table
+
+proof:  ## write docs/proof, the tables of what was tested, from proof/results
+	$(PY) -m proof.tables
+
+proof-run: $(READY)  ## run all that docs/proof shows again: many hours
+	$(PY) -m proof.transformers_types --again
+	-$(PY) -m proof.suites
+	$(PY) -m proof.tables
 
 # TORCHAX: an interpreter with torchax, or an archive of its source; CASES and ROUNDS narrow a run.
 bench: $(READY)  ## timings on this machine, beside the other ways to run a model

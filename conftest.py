@@ -60,6 +60,7 @@ NEEDS = {
     "parallel": "transformers",
     "properties": "transformers",
     "cli": "typer",
+    "proof": "transformers",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
 TOPS = ("tojax", "tests", "tests/processes")

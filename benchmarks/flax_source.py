@@ -1,13 +1,13 @@
 """How much of what `tojax.flax.source` writes is right, and how long and how fast it is.
 
 python benchmarks/flax_source.py --plain                          # the modules of the tests
-python benchmarks/flax_source.py --zoo FOLDER --shard 0/7 --out sample.jsonl
-python benchmarks/flax_source.py --zoo FOLDER --types bert,llama --checks forward
+python benchmarks/flax_source.py --shard 0/7 --out sample.jsonl   # transformers' types
+python benchmarks/flax_source.py --types bert,llama --checks forward
 python benchmarks/flax_source.py --out sample.jsonl --summary     # print what a file holds
 
-FOLDER has public.json, a list of transformers' model types, and zoo.py with main_class(type) and
-runnable(class, seconds): a tiny model and inputs that it takes. Each type runs in a worker process,
-which is started anew after a crash or when the time is up; types that the file has are skipped.
+proof/tiny_models.py and proof/tiny_inputs.py build a tiny model of each of transformers' types, and
+inputs that it takes. Each type runs in a worker process, which is started anew after a crash or
+when the time is up; types that the file has are skipped.
 
 Checks, each "ok", "n/a: why", or what went wrong; gradients and values in training may be off by
 four times what torch's own are from those that it computes in 64 bits:
@@ -45,7 +45,7 @@ CHECKS = ("source", "forward", "gradient", "shape", "training", "init", "speed",
 def work(pipe, options) -> None:
     """A worker: names come in, rows go out."""
     warnings.simplefilter("ignore")
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(options.zoo or ROOT)]
+    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     import flax_source_case as case
     import torch
 
@@ -100,15 +100,17 @@ class Worker:
 
 
 def names_of(options) -> list[str]:
+    if options.types:
+        return options.types.split(",")
+    sys.path.insert(0, str(ROOT))
     if options.plain:
-        sys.path.insert(0, str(ROOT))
         from tests.flax.codegen.models import CASES
 
         names = list(CASES)
     else:
-        names = sorted(json.loads((options.zoo / "public.json").read_text()))
-    if options.types:
-        return options.types.split(",")
+        from proof.tiny_models import types
+
+        names = types()
     index, count = map(int, options.shard.split("/"))
     return names[index::count]
 
@@ -167,7 +169,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--zoo", type=Path, help="the folder with zoo.py and public.json")
     parser.add_argument("--plain", action="store_true", help="tests/flax/codegen/models.py instead")
     parser.add_argument("--shard", default="0/1", help="i/n: every n-th type from the i-th on")
     parser.add_argument("--types", help="these, with commas")
@@ -179,8 +180,6 @@ def main() -> None:
     options.checks = ["source", *(c for c in options.checks.split(",") if c != "source")]
     rows = read(options.out) if options.out else []
     if not options.summary:
-        if not options.plain and options.zoo is None:
-            parser.error("--zoo FOLDER or --plain says what to run")
         worker = Worker(options)
         done = {r["type"] for r in rows}
         for name in (n for n in names_of(options) if n not in done):

@@ -58,15 +58,17 @@ def plain(name: str):
 def tiny(name: str):
     """The same for a type of transformers, or why there is none."""
     import transformers
-    import zoo
+
+    from proof.tiny_inputs import tiny as tiny_of
+    from proof.tiny_models import NoTinyModel
 
     transformers.logging.set_verbosity_error()
-    _, cls = zoo.main_class(name)
-    found = zoo.runnable(cls, 40)
-    if len(found) == 2:
-        return f"{found[0]}: {said(found[1])}"
-    module, inputs, _, random = found
-    return module, inputs, lambda: cls(copy.deepcopy(module.config)), random
+    try:
+        case = tiny_of(name)
+    except NoTinyModel as error:
+        return f"{said(error)}: {error.__cause__ and said(error.__cause__)}"
+    module = case.model
+    return module, case.inputs, lambda: type(module)(copy.deepcopy(module.config)), case.random
 
 
 def flat(value) -> list:

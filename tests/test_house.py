@@ -20,7 +20,7 @@ from tests.floors import ROOMS
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
+TOPS = ("tojax", "tests", "examples", "benchmarks", "docs", "proof")
 NESTED = {
     "jaxlib": "jax",
     "ml-dtypes": "jax",

@@ -38,6 +38,13 @@ def model_of(case: Any) -> onnx.ModelProto:
     return case.model or onnx.load(Path(case.model_dir) / "model.onnx")
 
 
+def operator_of(case: Any) -> str:
+    """Returns the operator that a case is about; of one in the form of its body, the operator's."""
+    whole = cases().get(case.name.partition("_expanded")[0], case)
+    operators = [node.op_type for node in model_of(whole).graph.node if node.op_type != "Constant"]
+    return operators[0] if len({*operators}) == 1 else case.name.removeprefix("test_")
+
+
 def data_of(case: Any) -> list[tuple[list[Any], list[Any]]]:
     """Returns (inputs, outputs) for each data set of a case."""
     if case.model is not None:

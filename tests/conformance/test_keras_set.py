@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from tests.conformance.keras_set import CASES, run
+from tests.conformance.record import modes
 from tests.sampling import further
 
 pytestmark = pytest.mark.sample(every=2)
@@ -15,8 +16,10 @@ OTHERS = [name for name in CASES if name not in SAMPLE]
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *further(*OTHERS)])
-def test_as_keras_has_it(name):
-    wrong = {mode: said for mode, said in run(name).items() if said}
+def test_as_keras_has_it(name, record_property):
+    found = run(name)
+    record_property("modes", modes(found, {}))
+    wrong = {mode: said for mode, said in found.items() if said}
     jax.clear_caches()
     assert not wrong, wrong
 

@@ -6,7 +6,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tojax
-from tests.conformance.onnx_set import DATA, WIDE, assert_same, cases, data_of, model_of, outputs
+from tests.conformance.onnx_set import (
+    DATA,
+    WIDE,
+    assert_same,
+    cases,
+    data_of,
+    model_of,
+    operator_of,
+    outputs,
+)
 from tests.expectations import expected_failures, params
 from tojax.dtypes import is_float
 from tojax.onnx.core.schema import Static
@@ -26,9 +35,10 @@ LIGHT = sorted(DATA.glob("light/light_*.onnx"))
 # Integers that decide shapes are static in a call by themselves.
 @pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument")
 @pytest.mark.parametrize("name", params([*cases()], "onnx_set.txt"))
-def test_values(name):
+def test_values(name, record_property):
     """In one program; where values decide shapes, operator by operator."""
     case = cases()[name]
+    record_property("operator", operator_of(case))
     with jax.enable_x64(name in WIDE):
         for inputs, wanted in data_of(case):
             for got, want in zip(outputs(case, inputs, name not in OUTSIDE), wanted, strict=True):
@@ -71,9 +81,10 @@ def _smooth(case):
 
 
 @pytest.mark.parametrize("name", differentiable())
-def test_gradient(name):
+def test_gradient(name, record_property):
     """Along a random direction both derivatives are those of the differences."""
     case = cases()[name]
+    record_property("operator", operator_of(case))
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
         model = tojax.from_onnx(widened(model_of(case)))

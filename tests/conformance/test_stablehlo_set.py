@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from tests.conformance import stablehlo_set
+from tests.conformance.record import modes
 from tests.expectations import complaints, expected_failures
 
 pytestmark = pytest.mark.sample(every=2)
@@ -22,12 +23,15 @@ def cases():
 
 @pytest.mark.parametrize("name", list(cases()))
 def test_function(name, record_property):
-    found = {f"{name} {mode}": wrong for mode, wrong in stablehlo_set.run(name).items()}
+    by_mode = stablehlo_set.run(name)
+    found = {f"{name} {mode}": wrong for mode, wrong in by_mode.items()}
     failed = {case: wrong for case, wrong in found.items() if wrong}
     record_property("suite", "StableHLO")
     record_property("status", "error" if failed else "ok")
     jax.clear_caches()
     expected = {case: why for case, why in EXPECTED.items() if case.rpartition(" ")[0] == name}
+    reasons = {case.rpartition(" ")[2]: why for case, why in expected.items()}
+    record_property("modes", modes(by_mode, reasons))
     assert not (wrong := complaints(failed, expected)), "\n".join(wrong)
 
 

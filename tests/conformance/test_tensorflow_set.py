@@ -11,6 +11,7 @@ import pytest
 
 import tojax
 from tests.conformance import tensorflow_set
+from tests.conformance.record import modes
 from tests.conformance.tensorflow_cases import refused
 from tests.expectations import complaints, expected_failures
 
@@ -28,9 +29,11 @@ def cases():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list(cases()))
-def test_case(name):
+def test_case(name, record_property):
     found = tensorflow_set.run(name)
     expected = {key: why for key, why in EXPECTED.items() if key.partition(" ")[0] == name}
+    reasons = {key.partition(" ")[2]: why for key, why in expected.items()}
+    record_property("modes", modes(found, reasons))
     failed = {f"{name} {mode}": wrong for mode, wrong in found.items() if wrong}
     jax.clear_caches()
     keras.backend.clear_session()

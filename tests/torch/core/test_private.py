@@ -1,17 +1,16 @@
 """Private names of torch and transformers: each is looked up, and one that is gone is told."""
 
-import json
 import runpy
 import sys
 import types
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 import tojax.torch  # noqa: F401  (the table of names is whole)
+from proof import records
 from tojax import errors, private_names
 from tojax.errors import IncompatibleVersion, UntestedVersion
 from tojax.torch.core import private
@@ -162,9 +161,8 @@ def test_rows_of_operators_that_this_torch_lacks_are_left_out():
 
 
 def test_the_tested_versions_are_those_that_were_recorded():
-    """docs/versions.json: what `make compat`, `make lowest` and `make newest` wrote."""
-    root = Path(__file__).parents[3]
-    runs = [x["versions"] for x in json.loads((root / "docs" / "versions.json").read_text())]
+    """proof/results/versions.csv: what `make compat`, `make lowest` and `make newest` wrote."""
+    runs = records.read(records.RESULTS / "versions.csv")
     numbers = lambda version: [int(x) for x in version.split(".")]
     for name, tested in errors.TESTED.items():
         recorded = {x.get(name) or x[f"{name}-cpu"] for x in runs}

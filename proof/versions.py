@@ -1,15 +1,14 @@
 """The versions that tojax is tested with, as `make compat`, `lowest` and `newest` record them.
 
-python docs/versions.py record REPORT.xml N [TESTS]   counts of a test run, what is installed here
-python docs/versions.py table                   the tables of README.md, README.zh.md, versions.md
-python docs/versions.py constraints             the file that fits this Python
-python docs/versions.py lowest                  the lower bounds of pyproject.toml, for make
-python docs/versions.py python                  the newest Python on this machine, from 3.12 on
+python -m proof.versions record REPORT.xml N [TESTS]   counts of a test run, what is installed here
+python -m proof.versions table          docs/proof/versions.md
+python -m proof.versions constraints    the file that fits this Python
+python -m proof.versions lowest         the lower bounds of pyproject.toml, for make
+python -m proof.versions python         the newest Python on this machine, from 3.12 on
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -22,9 +21,16 @@ from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "docs" / "versions.json"
+from proof import records
+from proof.records import ROOT, Row
+
+RECORDS = records.RESULTS / "versions.csv"
+PAGE = ROOT / "docs" / "proof" / "versions.md"
 PACKAGES = ("jax", "torch", "transformers", "tensorflow-cpu", "flax", "numpy")
+NAMES = ("python", *PACKAGES)
+KINDS = ("passed", "expected", "failed", "skipped")
+# A row for each run and feature.
+COLUMNS = ("date", *NAMES, "every", "tests", "feature", *KINDS)
 # Folders of tests by what they are about; the first that fits counts.
 FEATURES = {
     "generation": ("tests.hf.generation",),
@@ -47,11 +53,7 @@ FEATURES = {
     "command line": ("tests.cli", "tojax.cli"),
     "the rest": ("",),
 }
-MARKS = "<!-- versions: written by `make versions` -->", "<!-- end of versions -->"
-HEADS = {
-    "README.md": ("Python", "passed", "expected to fail", "failed", "on"),
-    "README.zh.md": ("Python", "通过", "预期失败", "失败", "日期"),
-}
+HEAD = ("Python", "passed", "expected to fail", "failed", "on")
 
 
 def feature_of(test: str) -> str:
@@ -80,23 +82,22 @@ def record(report: Path, every: int = 1, tests: str = "") -> None:
     """Adds a run of the tests by this Python to the records, in the place of an earlier one."""
     versions = {"python": platform.python_version()}
     versions |= {name: metadata.version(name).partition("+")[0] for name in PACKAGES}
-    tests = tests.strip()
-    entry = {
-        "versions": versions,
-        "date": date.today().isoformat(),
-        "every": every,
-        "tests": tests,
-        "counts": counts(report),
-    }
-    records = [x for x in read() if x["versions"] != versions] + [entry]
-    records.sort(key=lambda x: [numbers(x["versions"][k]) for k in ("python", *PACKAGES)])
-    RECORDS.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    run = {"date": date.today().isoformat(), **versions}
+    run |= {"every": str(every), "tests": tests.strip()}
+    rows = [x for x in records.read(RECORDS) if any(x[k] != v for k, v in versions.items())]
+    for feature, kinds in counts(report).items():
+        rows.append(run | {"feature": feature} | {k: str(kinds.get(k, 0)) for k in KINDS})
+    rows.sort(key=lambda x: [numbers(x[k]) for k in NAMES])
+    records.write(RECORDS, COLUMNS, rows)
     print("recorded", ", ".join(f"{k} {v}" for k, v in versions.items()))
 
 
-def read() -> list[dict]:
-    """Returns what was recorded."""
-    return json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else []
+def runs() -> list[list[Row]]:
+    """Returns the rows of each run."""
+    by_versions: dict[tuple[str, ...], list[Row]] = {}
+    for row in records.read(RECORDS):
+        by_versions.setdefault(tuple(row[k] for k in NAMES), []).append(row)
+    return [*by_versions.values()]
 
 
 def numbers(version: str) -> list[int]:
@@ -104,68 +105,61 @@ def numbers(version: str) -> list[int]:
     return [int(x) for x in re.findall(r"\d+", version)]
 
 
-def total(entry: dict, kind: str) -> int:
-    """Returns how many tests of a run ended so."""
-    return sum(x.get(kind, 0) for x in entry["counts"].values())
-
-
-def summary(heads: tuple[str, ...]) -> str:
+def summary() -> str:
     """Returns one row for each run."""
-    python, passed, expected, failed, on = heads
+    python, *kinds, on = HEAD
+    part = lambda row: f"`{row['tests']}`" if row["tests"] else ""
     names = [name.removesuffix("-cpu") for name in PACKAGES]
-    part = lambda x: f"`{x['tests']}`" if x["tests"] else ""
-    rows = [[python, *names, passed, expected, failed, on, ""]]
-    rows += [["---"] * len(rows[0])]
-    for entry in read():
-        kinds = [str(total(entry, kind)) for kind in ("passed", "expected", "failed")]
-        rows += [[*entry["versions"].values(), *kinds, entry["date"], part(entry)]]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    lines = [[python, *names, *kinds, on, ""]]
+    lines += [["---"] * len(lines[0])]
+    for rows in runs():
+        totals = [str(sum(int(x[kind]) for x in rows)) for kind in KINDS[:3]]
+        lines += [[*(rows[0][k] for k in NAMES), *totals, rows[0]["date"], part(rows[0])]]
+    return table(lines)
+
+
+def table(lines: list[list[str]]) -> str:
+    """Returns lines of cells as Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def by_feature() -> str:
     """Returns a page with a column for each run and a row for each feature."""
-    records = read()
-    runs = [*enumerate(records, 1)]
-    rows = [["", *(f"run {i}" for i, _ in enumerate(records, 1))]]
-    rows += [["---"] * len(rows[0])]
-    for name in ("python", *PACKAGES):
-        rows += [[name, *(x["versions"][name] for x in records)]]
+    firsts = [rows[0] for rows in runs()]
+    numbered = [*enumerate(firsts, 1)]
+    lines = [["", *(f"run {i}" for i, _ in numbered)], ["---"] * (len(firsts) + 1)]
+    lines += [[name, *(x[name] for x in firsts)] for name in ("date", *NAMES)]
     for name in FEATURES:
-        cells = []
-        for entry in records:
-            kinds = entry["counts"].get(name, {})
-            bad, expected = kinds.get("failed", 0), kinds.get("expected", 0)
-            cells += [
-                str(kinds.get("passed", "") if entry["tests"] else kinds.get("passed", 0))
-                + (f", {expected} expected to fail" if expected else "")
-                + (f", **{bad} failed**" if bad else "")
-            ]
-        rows += [[name, *cells]]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    parts = [f"run {i} is one test in {x['every']} of it" for i, x in runs if x["every"] > 1]
-    parts += [f"run {i} is `{x['tests']}` alone" for i, x in runs if x["tests"]]
+        features = [{x["feature"]: x for x in rows} for rows in runs()]
+        lines += [[name, *(_cell(x.get(name)) for x in features)]]
+    parts = [f"run {i} is one test in {x['every']} of it" for i, x in numbered if x["every"] != "1"]
+    parts += [f"run {i} is `{x['tests']}` alone" for i, x in numbered if x["tests"]]
     return f"""# Versions
 
-Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest`
-and `make newest` record a run, `make versions` writes this page and the table of the README. Each
-run is `pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}.
-What is expected to fail with a version stands in `tests/expect/versions.txt`, other expected
-failures beside it.
+<!-- written by `make versions` from proof/results/versions.csv -->
 
-{table}
+Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest`
+and `make newest` record a run, `make versions` writes this page. Each run is
+`pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}.
+What is expected to fail with a version stands in `tests/expect/versions.txt`, other expected
+failures beside it. An empty cell is a feature that the run has no test of.
+
+{summary()}
+
+By what the tests are about:
+
+{table(lines)}
 """
 
 
-def write_tables() -> None:
-    """Writes the tables where they stand."""
-    start, end = MARKS
-    for name, heads in HEADS.items():
-        path = ROOT / name
-        before, _, rest = path.read_text(encoding="utf-8").partition(start)
-        after = rest.partition(end)[2]
-        text = f"{before}{start}\n\n{summary(heads)}\n\n{end}{after}"
-        path.write_text(text, encoding="utf-8")
-    (ROOT / "docs" / "versions.md").write_text(by_feature(), encoding="utf-8")
+def _cell(row: Row | None) -> str:
+    """Returns what became of the tests of a feature."""
+    if row is None:
+        return ""
+    parts = [row["passed"]]
+    parts += [f"{row['expected']} expected to fail"] * (row["expected"] != "0")
+    parts += [f"**{row['failed']} failed**"] * (row["failed"] != "0")
+    return ", ".join(parts)
 
 
 def constraints() -> str:
@@ -206,7 +200,7 @@ def main(command: str = "", *rest: str) -> None:
         case "record":
             record(Path(rest[0]), int(rest[1]), " ".join(rest[2:]))
         case "table":
-            write_tables()
+            PAGE.write_text(by_feature(), encoding="utf-8")
         case "constraints":
             print(constraints())
         case "lowest":
