@@ -375,12 +375,13 @@ def main(values: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args(values)
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    from proof import readme
+
     stale = []
-    for name, text in pages().items():
-        path = FOLDER / name
+    texts = {FOLDER / name: text for name, text in pages().items()}
+    for path, text in (texts | readme.pages()).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(path.name)
             if not options.check:
                 path.write_text(text, encoding="utf-8")
     if options.check:

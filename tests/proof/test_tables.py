@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proof import records, tables
+from proof import readme, records, tables
 from proof.transformers_types import CHECKS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "proof"
@@ -14,6 +14,11 @@ FOLDER = Path(__file__).parents[2] / "docs" / "proof"
 @pytest.mark.parametrize("name", tables.pages())
 def test_a_page_is_what_the_command_writes(name):
     assert (FOLDER / name).read_text(encoding="utf-8") == tables.pages()[name]
+
+
+def test_the_readmes_have_the_table_of_today():
+    for path, text in readme.pages().items():
+        assert path.read_text(encoding="utf-8") == text and "| 2" in text
 
 
 def test_every_check_that_fails_has_a_reason():
