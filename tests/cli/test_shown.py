@@ -1,6 +1,7 @@
 """What the verbs print: tables for eyes and pipes, JSON for programs, prompts from anywhere."""
 
 import io
+import shutil
 import sys
 
 import pytest
@@ -77,3 +78,14 @@ def test_a_class_that_gives_no_module(tojax, path, said):
     code, _, err = tojax("flax", path, "--input", "2x3")
     assert code == 1
     assert said in assert_four_lines(err)[-1]
+
+
+def test_a_language_model_without_a_tokenizer(tojax, tmp_path):
+    folder = shutil.copytree(DEMO, tmp_path / "bare")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    code, out, err = tojax("run", folder)
+    assert code == 0, err
+    assert "largest difference to PyTorch" in out and "no tokenizer: token ids are made up" in out
+    code, _, err = tojax("run", folder, "--prompt", "import os")
+    assert code == 1 and "has no tokenizer that can be read" in assert_four_lines(err)[0]

@@ -18,7 +18,7 @@ from tojax.cli import _shown, _source
 from tojax.cli._codes import ExitCode
 from tojax.cli._shown import timed
 from tojax.cli.options import Run
-from tojax.errors import NotNumbers
+from tojax.errors import BadCheckpoint, NotNumbers
 from tojax.model import Model
 from tojax.units import duration, size
 
@@ -49,7 +49,7 @@ def run(options: Run, start: float) -> None:
         imports = time.time() - start
         bar.update("loading weights")
         load, module = timed(lambda: _module(resolved, options))
-        tokenizer = text.tokenizer_of(resolved) if prompt or _writes(module) else None
+        tokenizer, note = _tokenizer(resolved, module, prompt)
         ids = text.encode(tokenizer, prompt) if tokenizer else None
         example = inputs.example(module, ids)
         bar.update("converting")
@@ -61,7 +61,7 @@ def run(options: Run, start: float) -> None:
     kind = str(next(iter(model.params.values())).dtype)
     times = imports, load, convert, *jax_times
     comparison = Comparison("PyTorch", model, place, kind, times, torch_times)
-    comparison.show(console, want, got, options.json)
+    comparison.show(console, want, got, options.json, note)
     if ids is not None and _writes(module) and not options.json:
         new_tokens = text.room(module, ids, options.max_new_tokens)
         _write(console, model, tokenizer, ids, new_tokens, start)
@@ -79,6 +79,20 @@ def _module(resolved: _source.ResolvedSource, options: Run) -> Any:
     if resolved.adapter is None:
         return load_module(resolved.checkpoint, **load_options)
     return _source.model_of(resolved, **load_options).to_torch().eval()
+
+
+def _tokenizer(resolved: _source.ResolvedSource, module: Any, prompt: str) -> tuple[Any, str]:
+    """Returns the tokenizer of a model that writes, and a remark where there is none: the outputs
+    of a model without one are compared all the same.
+    """
+    if not prompt and not _writes(module):
+        return None, ""
+    try:
+        return text.tokenizer_of(resolved), ""
+    except BadCheckpoint:
+        if prompt:
+            raise
+        return None, "no tokenizer: token ids are made up, and no text is written"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         raise HubUnreachable(
             f"cannot reach the Hugging Face hub to fetch {name!r}",
-            where="not a folder here, and not in the local cache",
+            where="no folder of that name in the working folder, and not in the local cache",
             why="HF_HUB_OFFLINE=1 forbids it" if offline else str(error).splitlines()[0],
             do="give a local checkpoint folder, or connect to the network and try again",
         ) from None
