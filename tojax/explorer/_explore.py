@@ -43,13 +43,15 @@ def explore(
 
     Args:
       model: any Model; its arrays may be shapes and dtypes.
-      *args, rng, **kwargs: the call, as for ``model(...)``. Without one it is the last call, or one
-        that the source makes up.
+      *args: the call, as for ``model(...)``. Without one it is the last call, or one that the
+        source makes up.
       mesh: also divide the call over this mesh, or over axes with these sizes, such as
         ``{"model": 4}``. The devices need not be there.
       plan: of the division, as for ``tojax.parallel.shard``.
       values: read the weights, for moments and histograms.
       progress: called with the name of a step, its number, and their number.
+      rng: the key of the call, where it draws random numbers.
+      **kwargs: arguments of the call by name.
 
     Returns:
       A Report: ``to_html(file)`` writes a page, ``to_json()`` returns all figures. A call that
