@@ -74,6 +74,7 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "home_page_in_toc": True,
+    "navbar_persistent": [],  # the sidebar has the search
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "use_download_button": True,
