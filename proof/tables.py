@@ -138,7 +138,7 @@ def transformers_page() -> str:
             shown, _, text = row[check].partition(": ")
             name = row["type"]
             cells.append(reasons.link(shown, row[check], name, check) if text else shown)
-        lines.append([code(row["type"]), row["class"], row["parameters"], *cells, row["date"]])
+        lines.append([code(row["type"]), *cells, row["class"], row["parameters"], row["date"]])
     summary = [
         [check, *(number[k] for k in KINDS), MEANING[check]]
         for check, number in counts_of_types().items()
@@ -164,7 +164,7 @@ check that says nothing of this type.
 
 ## Types
 
-{table(["type", "class", "parameters", *CHECKS, "date"], lines)}
+{table(["type", *CHECKS, "class", "parameters", "date"], lines)}
 
 ## Reasons
 
