@@ -211,7 +211,7 @@ def test_wrong_argument_names():
         model(input_ids=X, atention_mask=X)
     lines = str(caught.value).splitlines()
     assert lines[0] == "forward would swallow the unknown argument 'atention_mask'"
-    assert lines[-1] == "  do:    did you mean 'attention_mask' instead of 'atention_mask'?"
+    assert lines[-2] == "  do:    did you mean 'attention_mask' instead of 'atention_mask'?"
     with pytest.raises(WrongArguments, match="missing a required argument: 'input_ids'"):
         model(attention_mask=X)
 

@@ -13,6 +13,7 @@ import jax
 from tojax import trees, warn_once
 from tojax.calls import call_key, concretization_help, explicit_mesh
 from tojax.calls.program import program
+from tojax.calls.rng import check_key
 from tojax.dtypes import shape_of
 from tojax.errors import (
     DataDependent,
@@ -55,6 +56,7 @@ def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None)
 
 def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) -> Any:
     """Serves a call of a new kind, or (``key`` is None) of one that is never cached."""
+    check_key(rng)
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [model.source.as_array(x) for x in leaves]
@@ -118,6 +120,7 @@ def apply(
     rng: jax.Array | int | None,
 ) -> tuple[Any, dict[str, jax.Array]]:
     """Returns the output and what the forward pass wrote."""
+    check_key(rng)
     _check_weights(params=params, state=state)
     static_names: set[str] = set()
     while True:

@@ -92,6 +92,11 @@ def from_pretrained(
       >>> model(np.array([[1, 2, 3]])).logits.shape[:2]
       (1, 3)
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise WrongArguments(
+            f"from_pretrained takes a folder or a hub id, not a {type(source).__name__}",
+            do="give a module to tojax.from_torch, and other models to tojax.convert",
+        )
     if unknown:
         raise _unknown([*unknown])
     check_on_missing(on_missing)
