@@ -12,8 +12,10 @@ takes too long, and goes on with the next check.
 from __future__ import annotations
 
 import argparse
+import atexit
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
@@ -41,6 +43,7 @@ SETTINGS = {
     "OMP_NUM_THREADS": "1",
 }
 WAITING = 8  # on a machine with other work the clock is no measure, but nothing waits for ever
+MEMORY = 8e9
 TYPES_PER_WORKER = 25  # compiled programs take memory
 
 
@@ -124,6 +127,8 @@ class Worker:
                         return ""
                     cells.update([message])
                     begin, clock = spent(), time.monotonic()
+                elif process.memory_info().rss > MEMORY:
+                    return f"more than {MEMORY / 1e9:.0f} GB of memory"
                 elif spent() - begin > self.seconds:
                     return f"longer than {self.seconds:.0f} s of the processor's time"
                 elif time.monotonic() - clock > WAITING * self.seconds:
@@ -195,6 +200,8 @@ def main(values: Sequence[str] | None = None) -> None:
     names = names[index::count]
     todo = dict.fromkeys(names, checks) if options.again else pending(options.out, names, checks)
     worker = Worker(options.seconds)
+    atexit.register(worker.stop)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the worker ends, too
     for model_type, asked in todo.items():
         begin = time.monotonic()
         cells = worker.run(model_type, asked)
