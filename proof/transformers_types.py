@@ -122,7 +122,7 @@ class Worker:
         try:
             begin, clock = spent(), time.monotonic()
             while True:
-                if self.pipe.poll(1):
+                if self.pipe.poll(min(1, self.seconds)):
                     if (message := self.pipe.recv()) == "done":
                         return ""
                     cells.update([message])
