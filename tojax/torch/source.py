@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -375,9 +374,7 @@ def from_torch(
         raise Unsupported(
             f"from_torch takes an nn.Module or a function, not {source!r}",
             why="a class has no weights yet" if isinstance(source, type) else "it cannot be called",
-            do="tojax.from_pretrained takes folders and hub ids, tojax.convert anything"
-            if isinstance(source, (str, os.PathLike))
-            else "pass an instance: tojax.from_torch(Module(...))",
+            do="pass an instance, Module(...); tojax.from_pretrained takes folders and hub ids",
         )
     if isinstance(source, torch.nn.Module) and any(map(is_lazy, source.parameters())):
         raise Unsupported(
