@@ -233,7 +233,7 @@ def reloaded(
     try:
         model.save_pretrained(folder)
         return load(folder)
-    except Exception:
+    except Exception:  # raised below, unless transformers fails at its own checkpoint, too
         try:
             module.save_pretrained(other)
             load(other)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.docs.pages import NEW, ROOT, Block, assigned, blocks, numbers, run, values
+from tests.docs.pages import NEW, ROOT, assigned, blocks, numbers, values
 
 pytestmark = pytest.mark.processes
 pytest.importorskip("transformers")
@@ -189,8 +189,3 @@ def test_values_of_both_sides(tmp_path):
 
 def test_no_number_is_no_value():
     assert numbers({"a": "text"}) is None and numbers([]) is None and numbers(abs) is None
-
-
-def test_an_error_that_is_not_raised_is_seen():
-    with pytest.raises(AssertionError, match="raises none"):
-        run(Block("x = 1\n", 1, raises=True), {}, "page")

@@ -66,7 +66,7 @@ def _requirement(package: str, needed: str) -> str:
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
-    except Exception:
+    except Exception:  # not installed, or its metadata is damaged: the table of packages says so
         return None
 
 
