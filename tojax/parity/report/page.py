@@ -20,6 +20,7 @@ from tojax.parity.judge.predictions import Predictions
 from tojax.parity.sides.side import Passes
 
 TEMPLATE = Path(__file__).with_name("page.html")
+STYLE, SCRIPT = (Path(__file__).with_name(x) for x in ("page.css", "page.js"))
 DIGITS = 3  # of the figures in a page
 CELLS = 48  # rows and columns of a heat map at most
 MAPS = 6  # modules with heat maps at most, of those at fault
@@ -70,11 +71,12 @@ def page(
 
 
 def filled(template: Path, data: Json, **texts: str) -> str:
-    """Returns a template with texts in the place of ``{{names}}``, and with ``{{data}}`` for its
-    script; neither is markup, whatever it holds.
+    """Returns a template with texts in the place of ``{{names}}``, ``{{data}}`` for its script, and
+    the style and script that pages share; no text is markup, whatever it holds.
     """
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     fills = {name: html.escape(x) for name, x in texts.items()}
+    fills |= {"style": STYLE.read_text("utf-8"), "script": SCRIPT.read_text("utf-8")}
     # no "<" is left that could end the script, so the rest of the text is inert
     fills["data"] = re.sub("[<>&\u2028\u2029]", lambda x: f"\\u{ord(x[0]):04x}", text)
     return re.sub(r"\{\{(\w+)\}\}", lambda x: fills[x[1]], template.read_text(encoding="utf-8"))
