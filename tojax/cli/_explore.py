@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from tojax.cli import _inspect_tensorflow, _shown, _source
 from tojax.cli._plan import mesh_of
@@ -30,14 +28,11 @@ PAGE = "explore.html"
 def explore(options: Explore) -> None:
     """Runs ``tojax explore``."""
     mesh = mesh_of(options.mesh)
-    with Console(stderr=True).status("loading"):
+    with _shown.progress("loading"):
         import tojax
 
         model, args, kwargs = _call(options)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("tracing")
-        step = lambda text, i, count: bar.update(task, description=text, completed=i, total=count)
+    with _shown.steps("tracing") as step:
         report = tojax.explore(
             model,
             *args,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, JustifyMethod
+from rich.progress import Progress
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -32,6 +34,17 @@ def progress(text: str) -> Status:
     """Returns a line on standard error that says what is being done; on a terminal only."""
     spinner = "dots" if has_unicode(sys.stderr) else "line"
     return Console(stderr=True).status(text, spinner=spinner)
+
+
+@contextlib.contextmanager
+def steps(first: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Shows a bar on standard error, on a terminal only; yields what is called with the name of a
+    step, its number and their number.
+    """
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(first)
+        yield lambda text, i, count: bar.update(task, description=text, completed=i, total=count)
 
 
 class NamesFirst(Table):

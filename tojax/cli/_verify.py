@@ -6,8 +6,6 @@ import sys
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from tojax.cli import _generate as text
 from tojax.cli import _shown, _source
@@ -33,10 +31,7 @@ def verify(options: Verify) -> None:
         ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
         original = model.to_torch() if resolved.adapter else None  # with the adapter in it
         example: dict[str, Any] = inputs.example(module, ids)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("running both sides")
-        step = lambda text, i, count: bar.update(task, description=text, completed=i, total=count)
+    with _shown.steps("running both sides") as step:
         report = tojax.verify(
             model,
             reference=original,
