@@ -71,9 +71,9 @@ def values(case: Case, jit: bool) -> str | None:
     with torch.no_grad():
         want = attempt(case.function, *case.fresh())
         drawn = undefined(case)
-    if isinstance(want, (bool, int, float, complex)):  # of item, which is an array in JAX
-        want = torch.tensor(want, dtype=case.tensors[0].dtype)
     got, eager = call(of_jax(case), jit, *arrays_of(case))
+    if isinstance(want, (bool, int, float, complex)) and arrays_in(got):
+        want = torch.tensor(want, dtype=case.tensors[0].dtype)  # item gives an array in JAX
     if drawn:
         wrong = None if shapes(want) == shapes(got) else f"{shapes(got)}, torch {shapes(want)}"
         return settle(wrong, eager)
