@@ -26,6 +26,20 @@ WORDS = {
     "README.zh.md": {"types": "transformers 的模型类型", "of": "{} / {}", "versions": "版本"},
 }
 
+SUITES = {  # names of suites in the language of a README
+    "README.md": {},
+    "README.zh.md": {
+        "torch's module database": "torch 的模块数据库",
+        "torch's operator database": "torch 的算子数据库",
+        "TensorFlow functions": "TensorFlow 函数",
+        "Keras layers": "Keras 层",
+        "JAX functions by way of jax.export": "经 jax.export 导出的 JAX 函数",
+        "artifacts of former releases of JAX": "JAX 旧版本的导出产物",
+        "functions of unknown sizes": "大小未知的函数",
+        "backend tests of onnx": "onnx 的后端测试",
+    },
+}
+
 
 def table(file: str) -> str:
     """Returns the table in the language of a README; "failed" has what is expected to fail, too."""
@@ -41,7 +55,8 @@ def table(file: str) -> str:
             cases = words["of"].format(rows[0]["cases"], rows[0]["total"])
             passed, *bad = (sum(int(x[k]) for x in rows) for k in tables.OUTCOMES[:3])
             date = max(x["date"] for x in rows)
-            lines.append([f"[{suite}](docs/proof/{name}.md)", cases, passed, sum(bad), date])
+            title = SUITES[file].get(suite, suite)
+            lines.append([f"[{title}](docs/proof/{name}.md)", cases, passed, sum(bad), date])
     sets = lambda row: tuple(row[k] for k in ("date", "python", *PACKAGES, "tests"))
     for names, group in groupby(read(tables.RESULTS / "versions.csv"), key=sets):
         date, python, *packages, tests = names

@@ -91,7 +91,9 @@ def test_jobs(name, folder):
         if block.language == "console":
             printed = run_in_processes(block.text, folder).splitlines()
             lines = (block.message or "").splitlines()
-            assert [x for x in lines if "Gloo" not in x and x not in printed] == [], printed
+            # Gloo's words differ, and the process that is left may have ended by itself.
+            begins = lambda texts: {x.partition("; stopping")[0] for x in texts if "Gloo" not in x}
+            assert begins(lines) <= begins(printed), printed
     assert name in lines[0] and errors.page(CLASSES[name]) in "".join(lines)
 
 

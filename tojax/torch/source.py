@@ -88,11 +88,15 @@ class TorchSource(SourceBase):
         """The module whose forward runs: the snapshot, where there is one."""
         return self.snapshot.module if self.snapshot else self.module
 
-    @functools.cached_property
+    @property
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
-        with LOCK:  # another thread's trace of the same module has its own there
-            return Slots.of(self.code)
+        # Another thread's trace of the same module has its own there.
+        with nullcontext() if "_slots" in vars(self) else LOCK:
+            return self._slots
+
+    # Asked for under LOCK alone: Python 3.11 has one lock for the properties of all instances.
+    _slots = functools.cached_property(lambda self: Slots.of(self.code))
 
     @functools.cached_property
     def paths(self) -> dict[int, str]:
@@ -387,13 +391,7 @@ def from_torch(
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
     with LOCK:  # what cannot be copied is not read while another thread traces it
         built = replace(source_of(module, on_missing, precision), snapshot=Snapshot.of(module))
-        return _model(built)
-
-
-def _model(built: TorchSource) -> Model:
-    """Returns a Model with the module's own weights."""
-    slots = built.slots
-    params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
-    state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
-    state |= slots.optimizers.initial()
-    return Model(params, state, built)
+        slots = built.slots
+        params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
+        state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
+    return Model(params, state | slots.optimizers.initial(), built)

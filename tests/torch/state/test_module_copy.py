@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import tojax
+from tojax.torch.engine.session import LOCK
 from tojax.torch.state.module_copy import shell
 
 pytestmark = pytest.mark.sample(every=4)
@@ -221,3 +222,28 @@ def test_other_threads_use_the_module_while_it_is_traced():
         sys.setswitchinterval(interval)
     assert errors == []
     assert (net.count, net.seen, net.training) == (0, [], False) and not net.hidden.any()
+
+
+def test_sources_of_two_threads_do_not_wait_for_each_other():
+    one, other = (tojax.from_torch(torch.nn.Linear(4, 2)).source for _ in range(2))
+    for source in (one, other):
+        vars(source).pop("_slots")
+    locked = threading.Event()
+
+    def while_locked():
+        with LOCK:
+            locked.set()
+            reader.join(0.2)  # it waits for the lock by then
+            one.slots
+
+    def read():
+        locked.wait(10)
+        other.slots
+
+    reader = threading.Thread(target=read, daemon=True)
+    holder = threading.Thread(target=while_locked, daemon=True)
+    for thread in (reader, holder):
+        thread.start()
+    for thread in (reader, holder):
+        thread.join(10)
+    assert not reader.is_alive() and not holder.is_alive()
