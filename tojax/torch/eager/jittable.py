@@ -47,6 +47,8 @@ class JittableModule(torch.nn.Module):
       torch.Size([4, 2])
     """
 
+    _model: torch.nn.Module  # no submodule: its weights are in params and buffers
+
     def __init__(
         self, m: torch.nn.Module, extra_jit_args: dict[str, PyTree] | None = None,
         dedup_parameters: bool = True,
