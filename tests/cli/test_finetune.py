@@ -74,6 +74,7 @@ def test_targets_that_match_nothing(texts, tmp_path):
     assert isinstance(found.exception, WrongValue)
 
 
+@pytest.mark.conformance
 def test_quantized(texts, tmp_path):
     out = tmp_path / "out"
     found = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int4")

@@ -20,6 +20,7 @@ def test_the_loss_goes_down(name, capsys, monkeypatch):
     assert accuracy > 95
 
 
+@pytest.mark.conformance
 def test_edited_source_still_loads_the_checkpoint(capsys):
     """What is seen within 24 tokens is the same, beyond them it is not."""
     pytest.importorskip("transformers")

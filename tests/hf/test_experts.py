@@ -28,6 +28,7 @@ def module():
     return made
 
 
+@pytest.mark.conformance
 def test_the_eager_loop_has_a_program(module):
     ids = np.array([[3, 4, 5, 6, 7]])
     model = tojax.from_torch(module)

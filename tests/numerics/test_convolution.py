@@ -159,6 +159,7 @@ def test_other_single_places_are_xlas(dtype, how):
     np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.conformance
 def test_single_places_of_any_size_are_exported():
     (batch, height) = export.symbolic_shape("batch, height")
     x = jax.ShapeDtypeStruct((batch, 6, height, 8), np.float32)

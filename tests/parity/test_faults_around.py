@@ -16,6 +16,7 @@ import transformers
 
 import tojax
 from tests.parity.test_faults import IDS, MASK, TEXT, gpt2, llama, randomized
+from tests.sampling import further
 from tojax.parity.sides import store
 from tojax.transforms import quantize, roll
 
@@ -64,6 +65,7 @@ def adapted():
 ADAPTED = {f"model.layers.{i}.self_attn.{x}_proj" for i in (0, 1) for x in "qv"}
 
 
+@pytest.mark.conformance
 def test_an_adapter_that_is_not_merged(tmp_path):
     module, adapter = adapted()
     adapter.save_pretrained(tmp_path)
@@ -129,6 +131,7 @@ def test_the_side_of_padding(reader, build):
     assert not faults(copy.deepcopy(left), left, IDS, PADDED)
 
 
+@pytest.mark.conformance
 def test_modules_that_are_called_with_other_positions_are_not_judged(tmp_path, monkeypatch):
     lm = built(llama, layers=2)
     right, left = (Reader(copy.deepcopy(lm), side).eval() for side in ("right", "left"))
@@ -245,6 +248,7 @@ def test_a_cache_of_another_text(length):
     assert not faults(copy.deepcopy(right), right, IDS[:, 6:])
 
 
+@pytest.mark.conformance
 def test_a_rotary_embedding_that_holds_the_angles_of_a_longer_text():
     angles = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     lm = built(llama, layers=2, max_position_embeddings=8, rope_parameters=angles)
@@ -277,7 +281,7 @@ def test_a_cache_is_an_argument_and_stays_as_it_is(kind):
     assert paths(wrong, lm, **arguments) == ["model.layers.1.self_attn"]
 
 
-@pytest.mark.parametrize("change", ["roll", "shard", "explicit"])
+@pytest.mark.parametrize("change", ["shard", *further("roll", "explicit")])
 def test_layers_as_a_loop_and_weights_on_a_mesh(change):
     model = tojax.from_torch(built(llama))
     if change == "roll":

@@ -67,6 +67,7 @@ def test_activation_patching_is_that_of_torchs_hooks():
     np.testing.assert_allclose(shares[-1], [0, 0, 0, 0, 1], atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_grad_cam_finds_the_disk_and_the_square(monkeypatch, capsys, tmp_path):
     pytest.importorskip("matplotlib")
     run("grad_cam", monkeypatch, "--out", tmp_path)

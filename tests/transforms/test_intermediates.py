@@ -65,6 +65,7 @@ def test_the_output_is_the_models_own(model):
     np.testing.assert_array_equal(out.logits, model(IDS).logits)
 
 
+@pytest.mark.conformance
 def test_under_jit_vmap_and_grad(model):
     inside = lambda params, ids: intermediates(model, r"layers\.1$").apply(params, ids)[1]
     single = inside(model.params, IDS)["model.layers.1"]

@@ -175,6 +175,7 @@ def test_speech_to_text(options):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.conformance
 def test_a_loop_over_speech():
     """With ``model.cache``, for Whisper with the tokens that its own generate begins with."""
     _, model = translator()

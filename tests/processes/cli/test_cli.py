@@ -56,6 +56,7 @@ def test_run_is_the_main_job():
     assert "first token" in out
 
 
+@pytest.mark.conformance
 def test_run_of_a_saved_model(tmp_path):
     tf = pytest.importorskip("tensorflow")
     module = tf.Module()
@@ -72,12 +73,14 @@ def test_run_of_a_saved_model(tmp_path):
     assert "serving_default" in err
 
 
+@pytest.mark.conformance
 def test_generate_prints_the_text_alone():
     code, out, err = tojax("generate", DEMO, "--prompt", "import os", "--max-new-tokens", "8")
     assert code == 0, err
     assert out.startswith("import os")
 
 
+@pytest.mark.conformance
 def test_inspect_needs_no_weights(tmp_path):
     (tmp_path / "config.json").write_text((ROOT / DEMO / "config.json").read_text())
     code, out, err = tojax("inspect", str(tmp_path))
@@ -88,6 +91,7 @@ def test_inspect_needs_no_weights(tmp_path):
     assert "every operator can be lowered" in out
 
 
+@pytest.mark.conformance
 def test_flax_writes_source_and_compares_it(tmp_path):
     file = tmp_path / "llama.py"
     code, _, err = tojax("flax", DEMO, "-o", str(file))
@@ -114,6 +118,7 @@ def test_flax_without_its_check(tmp_path):
     assert "not compared with torch" in err and not file.with_suffix(".npz").exists()
 
 
+@pytest.mark.conformance
 def test_ops_lists_what_serves_each_operator_and_how_well():
     code, out, _ = tojax("ops", "aten.linear.default")
     assert code == 0
@@ -123,6 +128,7 @@ def test_ops_lists_what_serves_each_operator_and_how_well():
     assert "| `aten.nonzero.default` | `ops.index.nonzero` | outside jit |" in out
 
 
+@pytest.mark.conformance
 def test_ops_lists_what_serves_each_operator_of_tensorflow():
     code, out, _ = tojax("ops", "--tensorflow", "XlaDot")
     assert code == 0

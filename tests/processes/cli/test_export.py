@@ -10,6 +10,7 @@ from tests.processes.cli.test_cli import tojax as shell
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.conformance
 def test_a_language_model_with_its_loop(tmp_path):
     out = tmp_path / "llama"
     options = "--batch", "2", "--length", "12", "--generate", "6"

@@ -65,6 +65,7 @@ def interrupted(run):
     return said.splitlines()
 
 
+@pytest.mark.conformance
 def test_an_interruption_while_a_step_compiles(tmp_path):
     run, _ = begun(tmp_path / "out", 4)
     while "compiling" not in run.stderr.readline():
@@ -73,6 +74,7 @@ def test_an_interruption_while_a_step_compiles(tmp_path):
     assert interrupted(run)[-1] == "stopped; run it again to go on"
 
 
+@pytest.mark.conformance
 def test_an_interruption_while_it_trains(tmp_path):
     """What was being written is whole, and the next call goes on from there."""
     out = tmp_path / "out"

@@ -14,6 +14,7 @@ def test_help_teaches():
         assert word in out
 
 
+@pytest.mark.conformance
 def test_the_demo(tmp_path):
     """Compiled for eight virtual devices, which this process does not have."""
     page = tmp_path / "plan.html"

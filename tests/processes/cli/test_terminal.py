@@ -72,6 +72,7 @@ def test_progress_is_told_on_a_terminal(tmp_path):
     assert output.isascii()
 
 
+@pytest.mark.conformance
 def test_a_text_on_a_terminal():
     """The prompt comes after the progress, on a line of its own."""
     code, output = on_terminal("generate", DEMO, "-p", "import os", "-n", "4")
@@ -98,6 +99,7 @@ def test_texts_in_ascii():
     assert r"d\u00e9\u6f22" in out
 
 
+@pytest.mark.conformance
 def test_a_curve_in_ascii(tmp_path):
     options = "--data", "SECURITY.md", "--out", tmp_path / "x", "--length", "32", "--steps", "4"
     assert "step 4: loss" in piped("finetune", DEMO, *options, "--batch", "2", **ASCII)

@@ -19,6 +19,7 @@ except NotWritten as error:
 """
 
 
+@pytest.mark.conformance
 def test_a_file_that_the_system_does_not_take(tmp_path):
     """TensorFlow writes by itself, and its errors are none of Python's."""
     command = [sys.executable, "-c", FULL, str(tmp_path / "m")]

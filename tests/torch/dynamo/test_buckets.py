@@ -186,6 +186,7 @@ def test_a_model_may_do_without_buckets():
     assert counters["tojax"]["programs"] == 2
 
 
+@pytest.mark.conformance
 def test_few_programs_serve_many_lengths():
     layer = nn.Linear(3, 3)
     graph = compiled(lambda x: layer(x).softmax(0))

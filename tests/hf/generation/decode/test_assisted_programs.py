@@ -91,6 +91,7 @@ def test_what_was_written_before_is_looked_up(steps):
     assert steps[-1] < 11 if repeats else steps[-1] == 11
 
 
+@pytest.mark.conformance
 def test_draws_are_those_without_drafts(steps):
     _, model = built("llama")
     ids = tiny.ids(7, 3).numpy()
