@@ -46,9 +46,12 @@ def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None
         ) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+        reason = str(error).splitlines()[0].removeprefix("Got: ")
+        address = huggingface_hub.constants.ENDPOINT
         raise HubUnreachable(
             f"cannot reach the Hugging Face hub to fetch {name!r}",
             where="no folder of that name in the working folder, and not in the local cache",
-            why="HF_HUB_OFFLINE=1 forbids it" if offline else str(error).splitlines()[0],
-            do="give a local checkpoint folder, or connect to the network and try again",
+            why="HF_HUB_OFFLINE=1 forbids it" if offline else f"{address}: {reason}",
+            do="give a local checkpoint folder, or connect and try again; behind a firewall set "
+            "HTTPS_PROXY, or HF_ENDPOINT to a mirror",
         ) from None
