@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import tempfile
@@ -59,12 +60,19 @@ class Checks:
 
     def run(self, arrays: dict) -> list[jax.Array]:
         """Returns what the program gives; where values decide shapes, what the model's own call
-        does, which makes these values static.
+        does, which makes inputs static; where weights decide, what ``apply`` outside of jit gives.
         """
-        try:
-            return self.jitted(self.model.params, arrays)
-        except DataDependent:
-            return floats(self.model(rng=self.key, **arrays, **self.static))
+        ways = (
+            self.jitted,
+            lambda _, arrays: floats(self.model(rng=self.key, **arrays, **self.static)),
+            lambda params, arrays: floats(
+                self.model.apply(params, rng=self.key, **arrays, **self.static)
+            ),
+        )
+        for way in ways[:-1]:
+            with contextlib.suppress(DataDependent):
+                return way(self.model.params, arrays)
+        return ways[-1](self.model.params, arrays)
 
     @functools.cached_property
     def flipped(self) -> Inputs:

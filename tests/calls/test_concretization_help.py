@@ -117,3 +117,10 @@ def test_another_way_out():
     error = TojaxError("it broke", why="because", do="this")
     error.advise("that")
     assert str(error).startswith("it broke\n  why:   because\n  do:    that\n  see:   https://")
+
+
+def test_values_that_are_drawn_are_no_argument():
+    model = tojax.from_torch(lambda x: x * float(torch.rand(3).sum()))
+    with pytest.raises(DataDependent) as error:
+        model(X, rng=jax.random.key(0))
+    assert EAGER in str(error.value) and "close over  " not in str(error.value)

@@ -4,12 +4,14 @@ import dataclasses
 
 import jax
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 
 from proof import checks
 from proof.comparison import NotApplicable, Wrong
-from proof.tiny_inputs import tiny
+from proof.tiny_inputs import Tiny, call, tiny
+from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 VALUES = ("forward", "jit", "roll", "save", "shard", "flax")
@@ -58,3 +60,23 @@ def test_checks_that_say_nothing():
     random = checks.Checks(dataclasses.replace(vit.case, random=frozenset({0})))
     with pytest.raises(NotApplicable, match="random"):
         random.gradient()
+
+
+class Weighed(torch.nn.Module):
+    """Its output has as many rows as a weight says."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = torch.nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x):
+        return x.repeat(int(self.count), 1)
+
+
+def test_weights_that_decide_shapes():
+    module, inputs = Weighed(), {"x": torch.ones(2, 4)}
+    outputs = call(module, inputs)
+    weighed = checks.Checks(Tiny("weighed", module, inputs, outputs, frozenset()))
+    weighed.forward()
+    with pytest.raises(DataDependent):
+        weighed.jit()

@@ -45,7 +45,7 @@ def advise(
         )
     elif not error.general:
         return
-    elif len(deciding) == len(error.arguments) and all(map(_may_be_static, deciding.values())):
+    elif 0 < len(deciding) == len(error.arguments) and all(map(_may_be_static, deciding.values())):
         pure = call.startswith("model.apply")
         itself = ", or call model(...) outside of jax.jit, which does so itself" if pure else ""
         error.advise(
