@@ -105,13 +105,13 @@ class Worker:
             self.pipe.send((model_type, pending))
             failure = self._receive(cells)
             left = [name for name in pending if name not in cells]
-            if failure and left:
-                cells[left.pop(0)] = f"no: {failure}"
             if failure or left:
                 self.stop()
-            if failure and not set(cells) & {"parameters"}:  # no model in this time
-                cells |= dict.fromkeys(left, f"no: {failure}")
+            if failure and "parameters" not in cells:
+                cells |= dict.fromkeys(left, f"n/a: no small model in torch: {failure}")
                 left = []
+            elif failure and left:
+                cells[left.pop(0)] = f"no: {failure}"
             pending = left
         return cells
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from tojax.numerics import grouped_convolution
+from tojax.numerics.undivided import mesh_of, undivided
 
 MOST = 128  # taps: each one is an instruction of the program
 FEW = 512  # places: a product for each row of a batch is slower than one for all, and a transpose
@@ -34,27 +37,16 @@ def conv_general_dilated(
       >>> conv_general_dilated(x, w, (1,), [(1, 1)], feature_group_count=4)[0, 0].tolist()
       [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0]
     """
-    convolve = functools.partial(
-        lax.conv_general_dilated,
-        window_strides=window_strides,
-        padding=padding,
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        dimension_numbers=dimension_numbers,
-        feature_group_count=feature_group_count,
-        batch_group_count=batch_group_count,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    sizes = window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers
+    options = feature_group_count, batch_group_count, precision, preferred_element_type
+    convolve = lambda lhs, rhs: lax.conv_general_dilated(lhs, rhs, *sizes, *options)
     names = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     out, _, *window = (rhs.shape[i] for i in names.rhs_spec)
     dilation = list(rhs_dilation or [1] * len(window))
     depthwise = 1 < feature_group_count == lhs.shape[names.lhs_spec[1]] == out
-    is_plain = (
-        set(lhs_dilation or [1]) == {1}
-        and names.lhs_spec == names.out_spec
-        and lhs.dtype == rhs.dtype == (preferred_element_type or lhs.dtype)
-    )
+    kind = preferred_element_type or lhs.dtype
+    is_plain = set(lhs_dilation or [1]) == {1} and names.lhs_spec == names.out_spec
+    is_plain &= lhs.dtype == rhs.dtype == kind
     groups = feature_group_count, batch_group_count
     strides, is_single = tuple(window_strides), all(size == 1 for size in window)
     if is_plain and groups == (1, 1) and _is_product(lhs, padding, is_single):
@@ -63,20 +55,42 @@ def conv_general_dilated(
         if tuple(window) == strides and set(dilation) == {1} and {*map(type, lhs.shape)} == {int}:
             lhs, rhs, names = _patches(lhs, rhs, names)
             return _pointwise(lhs, rhs, names, (1,) * len(window), precision)
-    if not (depthwise and is_plain and math.prod(window) <= MOST):
+    mesh = mesh_of(lhs, rhs) if groups != (1, 1) else None
+    is_sum = depthwise and is_plain and math.prod(window) <= MOST
+    if not (mesh or is_sum):
         return convolve(lhs, rhs)
+    holes = tuple(lhs_dilation or [1] * len(window))
     if isinstance(padding, str):
-        reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
-        sizes = [lhs.shape[i] for i in names.lhs_spec[2:]]
-        padding = lax.padtype_to_pads(sizes, reach, window_strides, padding)
-    shifted = functools.partial(
-        _shifted,
-        names=names,
-        strides=strides,
-        padding=tuple(map(tuple, padding)),
-        apart=tuple(dilation),
-    )
-    return lax.platform_dependent(lhs, rhs, cpu=shifted, default=convolve)
+        padding = _pads(lhs, rhs, window_strides, padding, holes, dilation, names)
+    if is_sum:
+        shifted = _as_sum(names, strides, padding, dilation)
+        by_platform = functools.partial(lax.platform_dependent, cpu=shifted, default=convolve)
+        return (shifted if mesh else by_platform)(lhs, rhs)
+    if math.prod(window) > grouped_convolution.MOST:
+        return _undivided(convolve, lhs, rhs, names, mesh)
+    further = holes, dilation, names, *groups, precision, kind
+    return grouped_convolution.by_products(lhs, rhs, strides, padding, *further)
+
+
+def _as_sum(names, strides, padding, dilation) -> Callable:
+    """Returns `_shifted` with these sizes."""
+    sizes = {"strides": strides, "padding": tuple(map(tuple, padding)), "apart": tuple(dilation)}
+    return functools.partial(_shifted, names=names, **sizes)
+
+
+def _pads(lhs, rhs, strides, padding: str, holes, dilation, names) -> list[tuple[int, int]]:
+    """Returns a padding with a name as numbers."""
+    window = (rhs.shape[i] for i in names.rhs_spec[2:])
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
+    sizes = [(lhs.shape[i] - 1) * n + 1 for i, n in zip(names.lhs_spec[2:], holes)]
+    return lax.padtype_to_pads(sizes, reach, strides, padding)
+
+
+def _undivided(convolve, lhs, rhs, names, mesh) -> jax.Array:
+    """Returns a convolution that each device computes for all rows and channels."""
+    lhs = undivided(lhs, names.lhs_spec[:2], mesh)
+    rhs = undivided(rhs, names.rhs_spec[:2], mesh)
+    return undivided(convolve(lhs, rhs), names.out_spec[:2], mesh)
 
 
 def _is_product(lhs: jax.Array, padding: str | Sequence[Sequence[int]], is_single: bool) -> bool:

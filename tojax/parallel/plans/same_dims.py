@@ -165,11 +165,15 @@ def add_groups(dims: SameDims, eqn: JaxprEqn, ins: list[Dims], outs: list[Dims])
 
 
 def add_windows(dims: SameDims, eqn: JaxprEqn, ins: list[Dims], outs: list[Dims]) -> None:
-    """Adds the windows of a convolution, and the cost of fewer groups of features than shards."""
-    (_, features, *_), (out_features, _, *window), _ = eqn.params["dimension_numbers"]
+    """Adds the windows of a convolution, and the cost of features that are gathered: those of
+    groups of several, see `tojax.numerics.convolution`, and of fewer of one than shards.
+    """
+    (_, features, *_), (out_features, in_features, *window), _ = eqn.params["dimension_numbers"]
     dims.gathered += [ins[1][i] for i in window]
     groups = eqn.params["feature_group_count"]
-    if groups > 1 and groups % dims.shards:
+    kernel = _shape(eqn.invars[1])
+    depthwise = groups == kernel[out_features] and kernel[in_features] == 1
+    if groups > 1 and (groups % dims.shards or not depthwise):
         dims.add_cost([ins[0][features], ins[1][out_features]], eqn.outvars[0].aval)
 
 

@@ -117,10 +117,12 @@ def _convolution(params: Params, ins: Shapes, outs: Shapes) -> ShardingRule:
     (batch, features, *_), (out_features, in_features, *_), (rows, channels, *_) = numbers
     (x, y), out = map(_replicated, ins), _replicated(outs[0])
     x[batch] = out[rows] = 0
-    y[out_features] = out[channels] = 1
+    depthwise = ins[1][in_features] == 1 and ins[1][out_features] == ins[0][features]
     if is_ungrouped:
         x[features] = y[in_features] = "sum"
-    else:
+    if is_ungrouped or depthwise:  # the features of groups of several are gathered
+        y[out_features] = out[channels] = 1
+    if depthwise and not is_ungrouped:
         x[features] = 1
     return ShardingRule([x, y], [out])
 
