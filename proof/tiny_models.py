@@ -56,8 +56,15 @@ def types() -> list[str]:
 
 
 def main_class(model_type: str) -> type[PreTrainedModel]:
-    """Returns the class that stands for a type."""
-    return getattr(transformers, class_name(model_type))
+    """Returns the class that stands for a type.
+
+    Raises:
+      NoTinyModel: transformers names a class that it does not have.
+    """
+    try:
+        return getattr(transformers, class_name(model_type))
+    except AttributeError as error:
+        raise NoTinyModel(f"transformers has no {class_name(model_type)}") from error
 
 
 def class_name(model_type: str) -> str:

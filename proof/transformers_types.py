@@ -57,14 +57,14 @@ def work(pipe: Connection) -> None:
     from proof.checks import Checks
     from proof.comparison import NotApplicable, first_line
     from proof.tiny_inputs import tiny
-    from proof.tiny_models import NoTinyModel, main_class
+    from proof.tiny_models import NoTinyModel, class_name
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     pipe.send("ready")
     for model_type, names in iter(pipe.recv, None):
-        pipe.send(("class", main_class(model_type).__name__))
+        pipe.send(("class", class_name(model_type)))
         try:
             case = tiny(model_type)
         except NoTinyModel as error:

@@ -43,3 +43,9 @@ def test_a_type_that_cannot_be_built(monkeypatch):
     monkeypatch.setattr(tiny_models, "MOST_PARAMETERS", 10)
     with pytest.raises(tiny_models.NoTinyModel, match="no small config"):
         tiny_inputs.tiny("gpt2")
+
+
+def test_a_class_that_is_only_a_name(monkeypatch):
+    monkeypatch.setattr(tiny_models, "class_name", lambda model_type: "NoSuchModel")
+    with pytest.raises(tiny_models.NoTinyModel, match="has no NoSuchModel"):
+        tiny_models.main_class("gpt2")
