@@ -88,15 +88,13 @@ class TorchSource(SourceBase):
         """The module whose forward runs: the snapshot, where there is one."""
         return self.snapshot.module if self.snapshot else self.module
 
-    @property
+    @functools.cached_property
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
-        # Another thread's trace of the same module has its own there.
-        with nullcontext() if "_slots" in vars(self) else LOCK:
-            return self._slots
+        with LOCK:  # another thread's trace of the same module has its own there
+            return Slots.of(self.code)
 
-    # Asked for under LOCK alone: Python 3.11 has one lock for the properties of all instances.
-    _slots = functools.cached_property(lambda self: Slots.of(self.code))
+    vars(slots)["lock"] = LOCK  # Python 3.11 takes one for all instances: no other before that
 
     @functools.cached_property
     def paths(self) -> dict[int, str]:

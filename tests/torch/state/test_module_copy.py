@@ -227,7 +227,7 @@ def test_other_threads_use_the_module_while_it_is_traced():
 def test_sources_of_two_threads_do_not_wait_for_each_other():
     one, other = (tojax.from_torch(torch.nn.Linear(4, 2)).source for _ in range(2))
     for source in (one, other):
-        vars(source).pop("_slots")
+        vars(source).pop("slots")
     locked = threading.Event()
 
     def while_locked():
