@@ -110,7 +110,8 @@ def _wait(running: list[subprocess.Popen], signals: list[int]) -> int:
             return 128 + number
         failed = [(i, code) for i, code in enumerate(codes) if code]
         if failed:
-            index, code = failed[0]
+            # Those that lose a process fail, too: one that a signal ended is the cause.
+            index, code = min(failed, key=lambda pair: pair[1] > 0)
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed ({code})"
             still_running = sum(c is None for c in codes)
             _log(
