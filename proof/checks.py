@@ -62,17 +62,12 @@ class Checks:
         """Returns what the program gives; where values decide shapes, what the model's own call
         does, which makes inputs static; where weights decide, what ``apply`` outside of jit gives.
         """
-        ways = (
-            self.jitted,
-            lambda _, arrays: floats(self.model(rng=self.key, **arrays, **self.static)),
-            lambda params, arrays: floats(
-                self.model.apply(params, rng=self.key, **arrays, **self.static)
-            ),
-        )
-        for way in ways[:-1]:
-            with contextlib.suppress(DataDependent):
-                return way(self.model.params, arrays)
-        return ways[-1](self.model.params, arrays)
+        params, options = self.model.params, {"rng": self.key, **arrays, **self.static}
+        with contextlib.suppress(DataDependent):
+            return self.jitted(params, arrays)
+        with contextlib.suppress(DataDependent):
+            return floats(self.model(**options))
+        return floats(self.model.apply(params, **options))
 
     @functools.cached_property
     def flipped(self) -> Inputs:
