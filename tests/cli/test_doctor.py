@@ -115,8 +115,11 @@ def test_no_secret_is_printed(monkeypatch):
     assert about["HF_TOKEN"] == "(set)" and about["HTTPS_PROXY"] == "http://...@proxy:8080"
 
 
-def test_traps(monkeypatch, tmp_path):
-    assert _traps.traps(installed(), JAX, {}) == []
+def test_traps(monkeypatch):
+    with monkeypatch.context() as sound:  # Python 3.11 and a CPU build of torch have no trap
+        sound.setattr(_traps, "torch_cuda", lambda: None)
+        sound.setattr(sys, "version_info", (3, 11, 14))
+        assert _traps.traps(installed(), JAX, {}) == []
     assert "jaxlib 0.0.1 is installed" in _traps.library_trap(installed(jaxlib="0.0.1"))
     assert "jaxlib 99.0 is installed" in _traps.library_trap(installed(jaxlib="99.0"))
     assert "64-bit" in _traps.x64_trap(dataclasses.replace(JAX, x64=True))

@@ -17,6 +17,7 @@ import transformers
 import tojax
 from tests.parity.test_faults import IDS, MASK, TEXT, gpt2, llama, randomized
 from tests.sampling import further
+from tojax.hf.generation.request.private import CACHE
 from tojax.parity.sides import store
 from tojax.transforms import quantize, roll
 
@@ -226,7 +227,7 @@ class Prompted(torch.nn.Module):
         super().__init__()
         self.lm = lm
         with torch.no_grad():
-            layers = lm(torch.from_numpy(prompt), use_cache=True).past_key_values.layers
+            layers = lm(torch.from_numpy(prompt), use_cache=True)[CACHE].layers
         for i, layer in enumerate(layers):
             self.register_buffer(f"keys{i}", layer.keys)
             self.register_buffer(f"values{i}", layer.values)
@@ -235,7 +236,7 @@ class Prompted(torch.nn.Module):
         cache = transformers.DynamicCache()
         for i in range(len(self.lm.model.layers)):
             cache.update(getattr(self, f"keys{i}"), getattr(self, f"values{i}"), i)
-        return self.lm(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        return self.lm(input_ids=ids, **{CACHE: cache}, use_cache=True).logits
 
 
 @pytest.mark.parametrize("length", [6, 5])
@@ -269,9 +270,9 @@ def test_a_cache_is_an_argument_and_stays_as_it_is(kind):
     if kind == "static":
         cache = transformers.StaticCache(config=lm.config, max_cache_len=16)
     with torch.no_grad():
-        lm(torch.from_numpy(IDS[:, :6]), past_key_values=cache, use_cache=True)
+        lm(torch.from_numpy(IDS[:, :6]), **{CACHE: cache}, use_cache=True)
     before = copy.deepcopy(cache)
-    arguments = {"input_ids": IDS[:, 6:], "past_key_values": cache, "use_cache": True}
+    arguments = {"input_ids": IDS[:, 6:], CACHE: cache, "use_cache": True}
     assert not faults(copy.deepcopy(lm), lm, **arguments)
     assert cache.get_seq_length() == 6
     for layer, expected in zip(cache.layers, before.layers, strict=True):

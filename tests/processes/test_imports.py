@@ -26,9 +26,14 @@ except SystemExit as end:
         raise
 print("loaded", *[name for name in {names} if name in sys.modules])
 """
+    return last_line(script).split()[1:]
+
+
+def last_line(script: str) -> str:
+    """What a fresh interpreter prints at last."""
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    return run.stdout.splitlines()[-1].split()[1:]
+    return run.stdout.splitlines()[-1]
 
 
 def test_import_is_lazy():
@@ -40,6 +45,36 @@ def test_the_torch_frontend_loads_no_room_of_jax_that_it_may_never_need():
     rooms = ("jax.extend", "jax._src.pallas.core", "numpy.polynomial", "transformers")
     rooms += ("torch._dynamo", "torch._functorch.aot_autograd")
     assert loaded_after("import tojax.torch", *rooms) == []
+
+
+MASKED = """
+import jax, numpy, torch, tojax
+traces = []
+{make}
+for _ in range(2):
+    call(numpy.ones((2, 3), numpy.float32))
+print("traces", len(traces))
+"""
+TRACED = {  # what counts the traces of two calls
+    "a function": """
+model = tojax.from_torch(lambda x: x.where(x > 0, 0))
+call = jax.jit(lambda x: (traces.append(1), model.apply({}, x))[1])
+""",
+    "torch.compile": """
+from tojax.torch.dynamo.program import Program
+compute = Program._compute
+Program._compute = lambda *args: (traces.append(1), compute(*args))[1]
+compiled = torch.compile(lambda x: x.where(x > 0, 0), backend="tojax")
+call = lambda x: compiled(torch.from_numpy(x))
+""",
+}
+
+
+@pytest.mark.parametrize("kind", TRACED)
+def test_a_trace_loads_nothing_that_would_repeat_it(kind):
+    """Parts of JAX add options to its context when they are loaded, which every program has."""
+    pytest.importorskip("torch")
+    assert last_line(MASKED.format(make=TRACED[kind])) == "traces 1"
 
 
 def test_what_is_below_and_beside_the_frontends_needs_none_of_them():

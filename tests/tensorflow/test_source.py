@@ -65,6 +65,16 @@ def test_a_model_that_is_not_built():
     assert_close(model(X), network(X).numpy(), reduction=64)
 
 
+def test_examples_are_arrays_or_tensors():
+    wide = tf.constant([1, 2], tf.int64)
+    for example in (wide, wide.numpy(), tf.Variable(wide), tf.TensorSpec((2,), tf.int64)):
+        model = tojax.from_tensorflow(lambda x: x + 1, example)
+        assert model(wide).tolist() == [2, 3]
+    layer = L.Dense(3)
+    model = tojax.from_tensorflow(layer, tf.constant(X))
+    assert_close(model(tf.constant(X)), layer(X))
+
+
 def test_a_frozen_layer_is_state():
     layers = [keras.Input((6,)), L.Dense(3, name="base"), L.Dense(2, name="top")]
     network = keras.Sequential(layers, name="net")

@@ -189,7 +189,7 @@ def from_tensorflow(
       source: a Keras model or layer, a ``tf.function``, a Python function of tensors, a
         ``tf.Module`` with ``__call__``, a restored SavedModel, or the folder or file of one
         (SavedModel, ``.keras``), a ``GraphDef`` or the file of one (``.pb``, ``.pbtxt``).
-      *args: example arguments, arrays or ``tf.TensorSpec``; needed if the variables
+      *args: example arguments: arrays, tensors or ``tf.TensorSpec``; needed if the variables
         of a function are only known after it is traced.
       **kwargs: the same, by name.
       signature: which signature of a SavedModel.

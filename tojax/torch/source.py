@@ -38,6 +38,7 @@ from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions, int64
 from tojax.torch.data_dependent.padded.padded import Padded
 from tojax.torch.data_dependent.padded.split import Sizes
+from tojax.torch.engine import compare_cache
 from tojax.torch.engine.callback import check_on_missing
 from tojax.torch.engine.session import LOCK, tracing
 from tojax.torch.state.closures import Function, as_module, original
@@ -386,6 +387,7 @@ def from_torch(
             do="call the torch module once before converting it",
         )
     check_on_missing(on_missing)
+    compare_cache.load()
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
     with LOCK:  # what cannot be copied is not read while another thread traces it
         built = replace(source_of(module, on_missing, precision), snapshot=Snapshot.of(module))

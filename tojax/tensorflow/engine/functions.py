@@ -111,6 +111,7 @@ class Function:
             leaf = leaf.array
         if not trees.is_array(leaf) or isinstance(leaf, tf.TensorSpec):
             return leaf
+        leaf = leaf.numpy() if tf.is_tensor(leaf) else leaf
         dtype = dtypes.of_array(leaf.dtype)
         wide = self.wide.get(i)
         if wide is not None and canonical(wide.as_numpy_dtype) == canonical(leaf.dtype):

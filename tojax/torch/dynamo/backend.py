@@ -18,6 +18,7 @@ from tojax.torch.dynamo.buckets.program import BucketProgram, buckets_of
 from tojax.torch.dynamo.interpreter import join_linear
 from tojax.torch.dynamo.layout import Sizes, Symbols
 from tojax.torch.dynamo.program import Program, Settings, Value
+from tojax.torch.engine import compare_cache
 from tojax.torch.engine.callback import check_on_missing
 
 DEFAULTS: dict[str, Any] = {
@@ -90,6 +91,7 @@ def settings_of(
         )
     precision, on_missing, max_programs, buckets = (DEFAULTS | dict(options)).values()
     check_on_missing(on_missing)
+    compare_cache.load()
     return Settings(precision_of(precision), on_missing == "callback", max_programs, bool(buckets))
 
 

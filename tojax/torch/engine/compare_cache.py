@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
+
+
+def load() -> None:
+    """Loads what masks need before a trace does. From JAX 0.12 on it adds options to JAX's context:
+    a program that was traced without them is traced again at its next call.
+    """
+    importlib.import_module("tojax.jaxprs")
 
 
 class SameMasks:
@@ -19,7 +27,7 @@ class SameMasks:
 
     def __call__(self, op: object, lowering: Callable, values: list[object]) -> Any:
         """``lowering(*values)``."""
-        from tojax.jaxprs import get_opaque_trace_state  # loads Pallas, and only masks need it
+        from tojax.jaxprs import get_opaque_trace_state  # it loads Pallas
 
         if (program := get_opaque_trace_state()) != self.program:
             self.found, self.program = {}, program
