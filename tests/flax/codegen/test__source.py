@@ -86,6 +86,26 @@ def test_what_a_reader_sees():
     assert max(map(len, text.splitlines())) <= 100
 
 
+class Heads(torch.nn.Module):
+    """The root of its heads' width is how many there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.width, self.heads = 16, 4
+
+    def divided(self, x):
+        return x.view(*x.shape[:2], self.heads, self.width)
+
+    def forward(self, x):
+        x = x / self.width**0.5
+        return self.divided(x)
+
+
+def test_a_size_is_no_float_of_its_value():
+    text = tojax.flax.source(Heads(), drawn(2, 3, 64))
+    assert "self.width**0.5" in text and "self.heads, self.width" in text
+
+
 def test_bad_input():
     with pytest.raises(WrongArguments, match=r"no torch\.nn\.Module"):
         tojax.flax.source(lambda x: x, drawn(2, 3))
@@ -103,11 +123,18 @@ class Unwritten(torch.nn.Module):
         return torch.special.airy_ai(x)
 
 
+class Vmapped(torch.nn.Module):
+    def forward(self, x):
+        return torch.vmap(lambda row: row.view(2, -1).sum(-1))(x)
+
+
 def test_what_cannot_be_written_names_its_line():
     with pytest.raises(Unsupported, match=r"torch\.export refuses Decides"):
         tojax.flax.source(Decides(), drawn(2, 3))
     with pytest.raises(Unsupported, match=r"(?s)special_airy_ai.*test__source.py:\d+"):
         tojax.flax.source(Unwritten(), drawn(2, 3))
+    with pytest.raises(Unsupported, match=r"(?s)batch_dim.*test__source.py:\d+"):
+        tojax.flax.source(Vmapped(), drawn(3, 4))
 
 
 @pytest.mark.parametrize("style", ["nnx", "linen"])

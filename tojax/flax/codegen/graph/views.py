@@ -34,9 +34,12 @@ class Take(NamedTuple):
 
 
 def memory(node: object) -> Any:
-    """Returns a key for the memory of an array; None for what is no array."""
+    """Returns a key for the memory of an array; None for what has none."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    try:
+        return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    except NotImplementedError:  # an array inside of torch.vmap
+        return None
 
 
 def shares(a: object, b: object) -> bool:
@@ -56,8 +59,8 @@ def take_of(node: fx.Node) -> Take | None:
     """Returns how a view is taken of its base; None where no operator says it."""
     if node.target is operator.getitem:
         return _take_of_piece(node)
-    if not node.args or not shares(node, node.args[0]):
-        return None
+    if not hasattr(node.target, "_schema") or not node.args or not shares(node, node.args[0]):
+        return None  # what torch.vmap does to its arguments is no operator
     if Take(node.target, (), node).name == "narrow":
         dim, start, length = _sizes(node.args[1:])
         return Take(aten.slice.Tensor, (dim, start, start + length), node)

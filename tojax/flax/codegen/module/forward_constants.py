@@ -140,6 +140,8 @@ class ForwardNumbers:
             return None
         if not is_number(value) or value != wanted or isinstance(expr, ast.Constant):
             return None
+        if isinstance(value, float) and isinstance(wanted, int):  # 16**0.5 is no size
+            return None
         names = names_in(expr)
         new_fields = {}
         for name in (*names.attributes, *names.fields):

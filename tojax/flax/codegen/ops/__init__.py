@@ -1,4 +1,14 @@
 """Torch's operators in terms of JAX, by family."""
 
 # ruff: noqa: F401  (they fill the table)
-from tojax.flax.codegen.ops import create, elementwise, index, nn, reduce, resize, shape, windows
+from tojax.flax.codegen.ops import (
+    create,
+    elementwise,
+    index,
+    loss,
+    nn,
+    reduce,
+    resize,
+    shape,
+    windows,
+)

@@ -30,6 +30,7 @@ rows(
         "meshgrid": "jnp.meshgrid(*tensors, indexing=indexing)",
         "diagonal": "jnp.diagonal(self, offset, dim1, dim2)",
         "broadcast_to": "jnp.broadcast_to(self, size)",
+        "broadcast_tensors": "jnp.broadcast_arrays(*tensors)",
         "view_as_real": "jnp.stack([self.real, self.imag], axis=-1)",
         "view_as_complex": "jax.lax.complex(self[..., 0], self[..., 1])",
         "rot90": "jnp.rot90(self, k, dims)",

@@ -125,7 +125,7 @@ def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)
     lines += ["import jax"] * bool(re.search(r"\bjax\.", body))
-    lines += ["import jax.numpy as jnp", flax]
+    lines += ["import jax.numpy as jnp"] + ["import optax"] * ("optax." in body) + [flax]
     lines += ["", "import tojax"] * ("tojax." in body)
     return formatted("\n".join(lines) + "\n\n\n" + body)
 

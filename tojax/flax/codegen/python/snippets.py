@@ -113,6 +113,11 @@ ATTENTION = '''def attention_with_dropout(
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
     return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
 '''
+CROSS_ENTROPY = '''def mean_cross_entropy(logits, labels, ignored=-100, axis=-1):
+    """The mean of optax's loss over the labels that are not the ignored one."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels, axis)
+    return losses.mean(where=labels != ignored)
+'''
 PART = '''class TorchPart(nnx.Module):
     """A submodule that stays in PyTorch and is called through tojax; see ``connect``."""
 
@@ -216,7 +221,7 @@ MULTIHEAD = '''class MultiheadAttention(nnx.Module):
 '''.replace("        SCORES\n", SCORES)
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
-ALONE = {"attention_with_dropout": ATTENTION}
+ALONE = {"attention_with_dropout": ATTENTION, "mean_cross_entropy": CROSS_ENTROPY}
 MODULES = {"TorchPart": PART, "MultiheadAttention": MULTIHEAD, "PaddedEmbed": PADDED_EMBED}
 
 
