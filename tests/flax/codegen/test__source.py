@@ -86,6 +86,22 @@ def test_what_a_reader_sees():
     assert max(map(len, text.splitlines())) <= 100
 
 
+class Chain(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        layers = nn.Identity(), nn.Linear(3, 4), nn.Identity(), nn.Linear(4, 3), nn.Identity()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_an_identity_in_a_chain(style):
+    assert "lambda x: x" in tojax.flax.source(Chain(), drawn(2, 3), style=style)
+
+
 class Heads(torch.nn.Module):
     """The root of its heads' width is how many there are."""
 

@@ -84,6 +84,12 @@ def test_similarity():
     assert_written(Loss(lambda x, y: F.cosine_similarity(x, y, 0, 0.1)), drawn(4, 5), drawn(4, 5))
 
 
+@pytest.mark.parametrize("function", [F.cosine_similarity, lambda x, y: F.normalize(x * y)])
+def test_gradients_of_the_lengths_of_zeros(function):
+    zeros = torch.zeros(1, 5)
+    assert_written(Loss(function), drawn(4, 5), torch.cat([drawn(3, 5), zeros]))
+
+
 def test_labels_of_a_language_model():
     options = {"vocab_size": 99, "hidden_size": 16, "intermediate_size": 24}
     options |= {"num_hidden_layers": 1, "num_attention_heads": 2, "use_cache": False}

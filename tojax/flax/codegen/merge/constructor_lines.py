@@ -48,12 +48,14 @@ class Lines:
             named = {k: self.build(x, f"{path}.{k}") for k, x in value.items()}
             return self.writer.style.module_dict(named)
         size = max(map(int, value)) + 1
+        full_path = self.instance.block.prefix + path.removeprefix(f"{LIST}.")
+        is_sequential = self.writer.kinds.sequentials.get(full_path)
+        nothing = fill("lambda x: x" if is_sequential else "None", {})  # an Identity
         elements = [
-            self.build(value[str(i)], f"{path}.{i}") if str(i) in value else ast.Constant(None)
+            self.build(value[str(i)], f"{path}.{i}") if str(i) in value else nothing
             for i in range(size)
         ]
-        full_path = self.instance.block.prefix + path.removeprefix(f"{LIST}.")
-        if self.writer.kinds.sequentials.get(full_path):
+        if is_sequential:
             return self.writer.style.sequential(elements, self.writer.kinds, full_path)
         list_expr: ast.expr = ast.List(elements, ast.Load())
         if len({text(x) for x in elements}) == 1 and size > 1:

@@ -1,5 +1,8 @@
 """Elementwise operators."""
 
+import ast
+from typing import Any
+
 import torch
 
 from tojax.flax.codegen.python.templates import Call, rows, writes
@@ -143,8 +146,20 @@ def power(call: Call):
 def clamp(call: Call):
     low, high = call.args.get("min"), call.args.get("max")
     if high is None:
-        return call.write("jnp.maximum(self, min)")
+        return bounded_norm(call) or call.write("jnp.maximum(self, min)")
     return call.write("jnp.minimum(self, max)" if low is None else "jnp.clip(self, min, max)")
+
+
+def bounded_norm(call: Call) -> ast.expr | None:
+    """Returns the norm that is kept from zero, whose gradient of zeros is 0 as torch's and not NaN;
+    None where it is no norm.
+    """
+    match call.args["self"]:
+        case ast.Call(func=ast.Attribute(attr="norm"), args=[array], keywords=options):
+            norm: Any = call.write("optax.safe_norm(array, min)", array=array)
+            norm.keywords = options
+            return norm
+    return None
 
 
 @writes("logit", "special_logit", elementwise=True)

@@ -32,8 +32,8 @@ def reduced(call: Call, losses: str, where: str = "", **values: object) -> ast.e
 def of_differences(call: Call) -> ast.expr:
     if call.args.get("beta") == 0:
         return reduced(call, LOSSES["l1_loss"])
-    known = {name: call.args.get(name, value) for name, value in DEFAULTS.items()}
-    return reduced(call, LOSSES[call.name], **known)
+    options = {name: call.args.get(name, value) for name, value in DEFAULTS.items()}
+    return reduced(call, LOSSES[call.name], **options)
 
 
 @writes("kl_div")
@@ -65,26 +65,29 @@ def weighted(call: Call, losses: str) -> str:
 @writes("cross_entropy_loss")
 def cross_entropy(call: Call) -> ast.expr:
     """Writes the loss of classes, whose axis is the second, or of their probabilities."""
-    logits, target = call.fake("self"), call.fake("target")
-    axis, smoothing = min(1, logits.ndim - 1), call.args.get("label_smoothing") or 0
+    logits, smoothing = call.fake("self"), call.args.get("label_smoothing") or 0
     if call.args.get("weight") is not None:
         raise NotImplementedError("cross entropy with weights of classes")
+    axis = min(1, logits.ndim - 1)
     along = ", axis=axis" * (axis != logits.ndim - 1)
     values = {"axis": axis, "smoothing": smoothing, "classes": call.size(logits.shape[axis])}
-    if target.is_floating_point():
-        if smoothing:
-            raise NotImplementedError("cross entropy of probabilities that are smoothed")
-        return reduced(call, f"optax.softmax_cross_entropy(self, target{along})", **values)
-    ignored = call.args.get("ignore_index", IGNORED)
-    if call.args.get("reduction", MEAN) == MEAN and not smoothing:
-        ignoring = ", ignored=ignored" * (ignored != IGNORED)
-        return call.write(
-            f"mean_cross_entropy(self, target{ignoring}{along})", ignored=ignored, **values
-        )
-    losses = f"optax.softmax_cross_entropy_with_integer_labels(self, target{along})"
+    if not call.fake("target").is_floating_point():
+        return of_classes(call, along, **values)
     if smoothing:
+        raise NotImplementedError("cross entropy of probabilities that are smoothed")
+    return reduced(call, f"optax.softmax_cross_entropy(self, target{along})", **values)
+
+
+def of_classes(call: Call, along: str, **values: object) -> ast.expr:
+    """Returns the cross entropy of labels."""
+    losses = f"optax.softmax_cross_entropy_with_integer_labels(self, target{along})"
+    if values["smoothing"]:
         labels = f"(1 - smoothing) * nnx.one_hot(target, classes{along}) + smoothing / classes"
         losses = f"optax.softmax_cross_entropy(self, {labels}{along})"
+    elif call.args.get("reduction", MEAN) == MEAN:
+        ignored = call.args.get("ignore_index", IGNORED)
+        along = ", ignored=ignored" * (ignored != IGNORED) + along
+        return call.write(f"mean_cross_entropy(self, target{along})", ignored=ignored, **values)
     return of_labels(call, losses, **values)
 
 
@@ -106,6 +109,6 @@ def of_labels(call: Call, losses: str, **values: object) -> ast.expr:
 
 @writes("cosine_similarity")
 def cosine_similarity(call: Call) -> ast.expr:
-    lengths = [f"jnp.maximum(jnp.linalg.norm({x}, axis=dim), eps)" for x in ("x1", "x2")]
-    known = {"dim": call.args.get("dim", 1), "eps": call.args.get("eps", 1e-8)}
-    return call.write(f"(x1 * x2).sum(axis=dim) / ({' * '.join(lengths)})", **known)
+    lengths = [f"optax.safe_norm({x}, eps, axis=dim)" for x in ("x1", "x2")]
+    options = {"dim": call.args.get("dim", 1), "eps": call.args.get("eps", 1e-8)}
+    return call.write(f"(x1 * x2).sum(axis=dim) / ({' * '.join(lengths)})", **options)
