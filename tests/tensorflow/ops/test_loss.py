@@ -117,6 +117,17 @@ def test_of_tf_nn():
     assert_agrees(function, LOGITS, INDICES, VALUES, TIMES, vmap=False)
 
 
+def test_the_gradient_that_tensorflow_computes_beside_the_loss():
+    """Nothing flows into its loop, whose own gradient is infinite where labels end early."""
+
+    def function(x):
+        labels, lengths = tf.constant([[1, 2], [2, 0]]), tf.constant([2, 1])
+        return tf.nn.ctc_loss(labels, x, lengths, tf.constant([5, 4]))
+
+    x = np.random.default_rng(0).standard_normal((5, 2, 4)).astype(np.float32)
+    assert_agrees(function, x, vmap=False)
+
+
 @pytest.mark.parametrize(
     "how", [{"preprocess_collapse_repeated": True}, {"ctc_merge_repeated": False}]
 )

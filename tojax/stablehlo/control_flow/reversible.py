@@ -183,6 +183,8 @@ def _no_tangent(value: jax.Array) -> ad.Zero:
 
 def _transpose(cotangents, *both, count, **params):
     operands = both[:count]
+    if all(type(ct) is ad.Zero for ct in cotangents):  # not zeros: 0 times infinity is NaN
+        return [None] * len(both)
     loop = Loop(**params)
     results = [x for x in loop.split(operands)[2] if _smooth(x)]
     cts = [jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)]

@@ -53,7 +53,7 @@ PARTS = {
     "slice": lambda y: y[:, 1::2],
     "diagonal": lambda y: y.diagonal(1, 1, 2),
     "diagonal below": lambda y: y.diagonal(-1, -2, -1),
-    "part of a part": lambda y: y[1:].mT[2:].flatten(1),
+    "part of a part": lambda y: y[1:].mT[:, 2:].flatten(1),
 }
 
 

@@ -126,8 +126,8 @@ def _slopes(
         copies = copy.deepcopy(leaves)
         slopes = _backwards(side, module, copies, weights)
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    nan = lambda x: np.full(x.shape, np.nan, np.float32)
-    by_name = {k: nan(v) for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
+    none = lambda x: np.full(x.shape, np.nan, np.float32) if _floats(x) else np.zeros(x.shape, int)
+    by_name = {k: none(v) for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
     by_name |= {k: slopes[id(x)] for k, x in parameters.items() if id(x) in slopes and k in by_name}
     return by_name, [slopes.get(id(x)) for x in copies]
 

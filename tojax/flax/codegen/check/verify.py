@@ -250,7 +250,8 @@ class _Check:
         for name, x in file.converted(state)[1].items():
             if name not in statistics:
                 continue
-            got, want = [statistics[name]], [np.asarray(x, np.float64)]
+            wide = np.float64 if jnp.issubdtype(x.dtype, jnp.inexact) else None  # a count stays one
+            got, want = [statistics[name]], [np.asarray(x, wide)]
             exact = functools.partial(truth, name)
             if mismatch := first_mismatch(got, want, self.close, exact=exact):
                 raise self.error(f"{name} differs after a call in training mode", mismatch)
@@ -281,7 +282,8 @@ def _compiled_fast(function: Callable) -> Callable:
 def _without_infinities(outs: list) -> list:
     """Returns the outputs with 0 in place of numbers that are infinite or as good as that."""
     finite = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
-    return [jnp.where(jnp.abs(x) < 1e30, x, 0) if finite(x) else x for x in outs]
+    small = lambda x: jnp.abs(x.astype(jnp.float32)) < 1e30  # float16 has no such number
+    return [jnp.where(small(x), x, 0) if finite(x) else x for x in outs]
 
 
 def _refuses_sizes(error: Exception) -> bool:

@@ -107,6 +107,8 @@ def scatter_reduce(call: Call):
     place, side_values = places(call), sides(call)
     if neutral not in (0, 1) and not call.out.is_floating_point():
         raise NotImplementedError(f"scatter_reduce of whole numbers by {call.reduce}")
+    if call.reduce == "prod" and call.out.is_floating_point():
+        raise NotImplementedError("scatter_reduce by prod, of which JAX has no gradient")
     start = "self" if call.args.get("include_self") else f"self.{place}.set(neutral)"
     reduced = call.write(f"{start}.{place}.{name}(src)", neutral=neutral, **side_values)
     if call.reduce != "mean":

@@ -12,7 +12,7 @@ def load_params(weights, model=None, *inputs):
     if not isinstance(weights, dict):
         weights = read_safetensors(weights)
     # Linen says layers_0 for layers.0, and for the first module of a Sequential.
-    plain = lambda name: re.sub(r"layers_+(?=\\d)", "", name.replace(".", "_"))
+    plain = lambda name: re.sub(r"(layers_+)+(?=\\d)", "", name.replace(".", "_"))
     arrays = {plain(name): x for name, x in weights.items()}
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
