@@ -65,8 +65,8 @@ NAMES = [
     "ConvNeXtXLarge",
 ]  # by size
 DEPTH = 1 << 16  # terms in the sums of a network, one after another
-# In float32 rounding moves a few of its million activations across the kink of a ReLU.
-WIDE = {"NASNetLarge"}
+# In float32 rounding moves a few of their million activations across the kink of a ReLU.
+WIDE = {"InceptionResNetV2", "NASNetLarge"}
 FEW = 4  # variables whose gradients are compared, from the first to the last
 
 

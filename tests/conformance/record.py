@@ -145,7 +145,25 @@ class Recorder:
                 self.reasons[row].append(short)
 
     def write(self) -> None:
-        """Writes the rows of the suites that ran, and the runs; other suites stay as they are."""
+        """Writes the rows of the suites that ran, and the runs; other suites stay as they are, and
+        so does a record of more cases than ran, which is said.
+        """
+        if not self._outnumbered():
+            self._write()
+
+    def _outnumbered(self) -> bool:
+        """Returns whether there is a record of more cases of one of these suites."""
+        runs = records.read(self.path.with_name("runs.csv"))
+        cases = {(x["suite"], x["mode"]): int(x["cases"]) for x in runs}
+        more = [key for key, number in self.cases.items() if number < cases.get(key, 0)]
+        for key in more:
+            print(
+                f"not recorded: {self.cases[key]} cases of {key[0]}, and {self.path.name} has "
+                f"{cases[key]}; take its rows out of runs.csv first"
+            )
+        return bool(more)
+
+    def _write(self) -> None:
         by_suite = {suite for suite, mode in self.cases if not mode}
         ran = lambda row: row["suite"] in by_suite or (row["suite"], row["mode"]) in self.cases
         rows = [

@@ -93,3 +93,14 @@ def test_a_run_of_pytest(tmp_path, request):
     assert {"nn.ReLU", "nn.Linear"} <= {*rows} and rows["nn.ReLU"]["passed"] == "1"
     (torch,) = records.read(tmp_path / "runs.csv")
     assert int(torch["cases"]) == len(rows) < int(torch["total"])
+
+
+def test_a_record_of_more_cases_stays(tmp_path, capsys):
+    path = tmp_path / "torch.csv"
+    for names in ("add sub", "mul"):
+        recorder = Recorder(path)
+        for name in names.split():
+            recorder.add(report(f"{FILE}[values-float32-{name}]"))
+        recorder.pytest_sessionfinish()
+    assert [x["name"] for x in records.read(path)] == ["add", "sub"]
+    assert "not recorded: 1 cases of torch's operator database" in capsys.readouterr().out
