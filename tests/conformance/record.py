@@ -148,28 +148,20 @@ class Recorder:
         """Writes the rows of the suites that ran, and the runs; other suites stay as they are, and
         so does a record of more cases than ran, which is said.
         """
-        if not self._outnumbered():
-            self._write()
-
-    def _outnumbered(self) -> bool:
-        """Returns whether there is a record of more cases of one of these suites."""
         runs = records.read(self.path.with_name("runs.csv"))
         cases = {(x["suite"], x["mode"]): int(x["cases"]) for x in runs}
-        more = [key for key, number in self.cases.items() if number < cases.get(key, 0)]
-        for key in more:
+        for key in [key for key, number in self.cases.items() if number < cases.get(key, 0)]:
             print(
-                f"not recorded: {self.cases[key]} cases of {key[0]}, and {self.path.name} has "
+                f"not recorded: {self.cases.pop(key)} cases of {key[0]}, and {self.path.name} has "
                 f"{cases[key]}; take its rows out of runs.csv first"
             )
-        return bool(more)
-
-    def _write(self) -> None:
         by_suite = {suite for suite, mode in self.cases if not mode}
         ran = lambda row: row["suite"] in by_suite or (row["suite"], row["mode"]) in self.cases
         rows = [
             {**case._asdict(), **{k: n or "" for k in OUTCOMES for n in [counts[k]]}}
             | {"reasons": " | ".join(self.reasons[case])}
             for case, counts in self.counts.items()
+            if ran(case._asdict())
         ]
         key = lambda row: (row["suite"], row["name"], row["mode"])
         replace = lambda old: sorted([*(x for x in old if not ran(x)), *rows], key=key)

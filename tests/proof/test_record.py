@@ -97,10 +97,12 @@ def test_a_run_of_pytest(tmp_path, request):
 
 def test_a_record_of_more_cases_stays(tmp_path, capsys):
     path = tmp_path / "torch.csv"
-    for names in ("add sub", "mul"):
+    for names in ("values-float32-add values-float32-sub", "values-float32-mul grad-float32-mul"):
         recorder = Recorder(path)
         for name in names.split():
-            recorder.add(report(f"{FILE}[values-float32-{name}]"))
+            recorder.add(report(f"{FILE}[{name}]"))
         recorder.pytest_sessionfinish()
-    assert [x["name"] for x in records.read(path)] == ["add", "sub"]
+    rows = [(x["name"], x["mode"]) for x in records.read(path)]
+    recorded = [("add", "values float32"), ("mul", "grad float32"), ("sub", "values float32")]
+    assert rows == recorded
     assert "not recorded: 1 cases of torch's operator database" in capsys.readouterr().out
