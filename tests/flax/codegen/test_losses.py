@@ -90,6 +90,22 @@ def test_gradients_of_the_lengths_of_zeros(function):
     assert_written(Loss(function), drawn(4, 5), torch.cat([drawn(3, 5), zeros]))
 
 
+class Kept(nn.Module):
+    """A layer that is called norm, kept from zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, x):
+        return self.norm(x).clamp(min=0.1)
+
+
+def test_a_layer_called_norm_is_no_length():
+    text = tojax.flax.source(Kept(), drawn(4, 5))
+    assert "jnp.maximum(self.norm(x), 0.1)" in text
+
+
 def test_labels_of_a_language_model():
     options = {"vocab_size": 99, "hidden_size": 16, "intermediate_size": 24}
     options |= {"num_hidden_layers": 1, "num_attention_heads": 2, "use_cache": False}

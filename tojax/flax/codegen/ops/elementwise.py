@@ -155,7 +155,7 @@ def bounded_norm(call: Call) -> ast.expr | None:
     None where it is no norm.
     """
     match call.args["self"]:
-        case ast.Call(func=ast.Attribute(attr="norm"), args=[array], keywords=options):
+        case ast.Call(func, [array], options) if ast.unparse(func) == "jnp.linalg.norm":
             norm: Any = call.write("optax.safe_norm(array, min)", array=array)
             norm.keywords = options
             return norm
