@@ -75,6 +75,14 @@ def test_examples_are_arrays_or_tensors():
     assert_close(model(tf.constant(X)), layer(X))
 
 
+@pytest.mark.parametrize(
+    "example", [tf.ragged.constant([[1.0], [2.0, 3.0]]), tf.sparse.from_dense([[0.0, 1.0]])]
+)
+def test_examples_that_are_no_arrays(example):
+    with pytest.raises(WrongArguments, match=r"an argument is a (Ragged|Sparse)Tensor"):
+        tojax.from_tensorflow(lambda x: x, example)
+
+
 def test_a_frozen_layer_is_state():
     layers = [keras.Input((6,)), L.Dense(3, name="base"), L.Dense(2, name="top")]
     network = keras.Sequential(layers, name="net")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 import tensorflow as tf
 
 from tojax import trees
@@ -111,13 +112,29 @@ class Function:
             leaf = leaf.array
         if not trees.is_array(leaf) or isinstance(leaf, tf.TensorSpec):
             return leaf
-        leaf = leaf.numpy() if tf.is_tensor(leaf) else leaf
+        if tf.is_tensor(leaf):
+            leaf = _plain_array(leaf)
         dtype = dtypes.of_array(leaf.dtype)
         wide = self.wide.get(i)
         if wide is not None and canonical(wide.as_numpy_dtype) == canonical(leaf.dtype):
             dtype = wide
         fixed = [n if isinstance(n, int) else None for n in leaf.shape]
         return tf.TensorSpec(fixed, dtype)
+
+
+def _plain_array(tensor: object) -> np.ndarray:
+    """Returns a tensor's values.
+
+    Raises:
+      WrongArguments: it is a ragged or a sparse one, or symbolic.
+    """
+    if isinstance(tensor, (tf.Tensor, tf.Variable)) and hasattr(tensor, "numpy"):
+        return tensor.numpy()
+    raise WrongArguments(
+        f"an argument is a {type(tensor).__name__}",
+        why="JAX has no array of that kind",
+        do="pass its parts as arrays, and make it of them inside of the function",
+    )
 
 
 def plain_name(variable: Any) -> str:
