@@ -43,7 +43,7 @@ setup: $(READY)  ## make .venv with the tested versions
 	touch $@
 
 demo: $(READY)  ## run a tiny language model: JAX beside torch, then text
-	$(BIN)/tojax run examples/tiny-llama --prompt "def main("
+	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
 test: lint type  ## the checks: lint, types, all tests but the conformance suites
 	$(PY) -m pytest -m "not conformance"
@@ -65,9 +65,9 @@ docs: $(READY)  ## the site in build/docs: notebooks are run where they changed,
 	@echo "build/docs/index.html"
 
 ops: $(READY)  ## write docs/ops*.md, the tables of covered operators
-	$(PY) -m tojax ops --markdown > docs/ops.md
-	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
-	$(PY) -m tojax ops --onnx --markdown > docs/ops-onnx.md
+	$(PY) -m anyjax ops --markdown > docs/ops.md
+	$(PY) -m anyjax ops --tensorflow --markdown > docs/ops-tensorflow.md
+	$(PY) -m anyjax ops --onnx --markdown > docs/ops-onnx.md
 
 # Older projects beside the pages of docs/coming-from; TORCH2JAX and TRANSFORMERS_FLAX are the others.
 TORCHAX ?= $(firstword $(wildcard ../shared/bench/peers/torchax-*.tar.gz))

@@ -63,7 +63,7 @@ NEEDS = {
     "proof": "transformers",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
-TOPS = ("tojax", "tests", "tests/processes")
+TOPS = ("anyjax", "tests", "tests/processes")
 collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in TOPS]
 
 
@@ -90,16 +90,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_report_header() -> list[str]:
     """What is left out, and why."""
     return [
-        f"not collected: tojax/{folder}, tests/{folder} ({package} is not installed)"
+        f"not collected: anyjax/{folder}, tests/{folder} ({package} is not installed)"
         for folder, package in MISSING.items()
     ]
 
 
 @pytest.fixture(autouse=True)
-def _examples_know_tojax(doctest_namespace: dict) -> None:
-    import tojax
+def _examples_know_anyjax(doctest_namespace: dict) -> None:
+    import anyjax
 
-    doctest_namespace["tojax"] = tojax
+    doctest_namespace["anyjax"] = anyjax
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
-import tojax
+import anyjax
 
 
 def perceptron() -> tuple[torch.nn.Module, Any]:
@@ -57,7 +57,7 @@ def microseconds(call: Callable, x: Any) -> float:
 
 def measured(module: torch.nn.Module, x: Any, repeats: int = 1000) -> dict[str, float]:
     """Medians, the ways taking turns; inputs lie where JAX keeps them."""
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     x, params = jax.device_put(x), model.params
     apply = jax.jit(model.apply)
     ways = {"model(x)": model, "jit(model.apply)": lambda x: apply(params, x)}

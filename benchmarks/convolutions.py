@@ -1,4 +1,4 @@
-"""Convolutions that tojax computes otherwise on CPUs, depthwise ones and those of places or
+"""Convolutions that anyjax computes otherwise on CPUs, depthwise ones and those of places or
 patches, beside XLA's own: values and gradients.
 
 python benchmarks/convolutions.py
@@ -15,7 +15,7 @@ from jax import lax
 from rich.console import Console
 from rich.table import Table
 
-from tojax.numerics.convolution import conv_general_dilated
+from anyjax.numerics.convolution import conv_general_dilated
 
 # batch, channels, space; window; stride; outputs, None of depthwise ones: of a model that has them
 CASES = {

@@ -1,4 +1,4 @@
-"""How much of what `tojax.flax.source` writes is right, and how long and how fast it is.
+"""How much of what `anyjax.flax.source` writes is right, and how long and how fast it is.
 
 python benchmarks/flax_source.py --plain                          # the modules of the tests
 python benchmarks/flax_source.py --shard 0/7 --out sample.jsonl   # transformers' types
@@ -18,7 +18,7 @@ four times what torch's own are from those that it computes in 64 bits:
   training  model.train() equals torch's where no dropout is left, running statistics included,
             and draws where there is some
   init      finite values without load_params
-  speed     a jitted call beside one of tojax.from_torch(module), in turns
+  speed     a jitted call beside one of anyjax.from_torch(module), in turns
   length    lines of code: those of the file, and those that torch ran. In the Python files of the
             module's own classes (torch's are none), that is every statement that ran in forward and
             what it calls, or in a constructor, with all its lines, and the heads of these functions

@@ -18,7 +18,7 @@ import torch
 from flax import nnx
 from flax_source_lines import code_lines, lines_run
 
-import tojax
+import anyjax
 
 TOLERANCE, FLOOR = 1e-3, 0.05  # of the largest value, and the least that counts as that
 NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
@@ -153,7 +153,7 @@ class Case:
     def source(self) -> None:
         fresh = self.fresh()
         began = time.perf_counter()
-        self.text = tojax.flax.source(fresh, check=False, **self.inputs)
+        self.text = anyjax.flax.source(fresh, check=False, **self.inputs)
         self.row["seconds"] = time.perf_counter() - began
         file = types.ModuleType("written")
         sys.modules["written"] = file
@@ -282,7 +282,7 @@ class Case:
     def speed(self) -> None:
         static = {k: v for k, v in self.inputs.items() if not isinstance(v, torch.Tensor)}
         arrays = {k: jnp.asarray(v.numpy()) for k, v in self.inputs.items() if k not in static}
-        converted = tojax.from_torch(self.module)
+        converted = anyjax.from_torch(self.module)
         theirs = jax.jit(lambda params, x: flat(converted.apply(params, **x, **static)))
         mine = self.arrays(self.inputs)
         leaves, tree = jax.tree.flatten((self.params, self.rest))  # nnx takes its time over these

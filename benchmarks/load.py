@@ -1,4 +1,4 @@
-"""Loading a checkpoint: tojax beside torchax and transformers, time and memory from one run.
+"""Loading a checkpoint: anyjax beside torchax and transformers, time and memory from one run.
 
 python benchmarks/load.py                                       # makes a checkpoint of 2.6 GB once
 python benchmarks/load.py --torchax path/to/venv/bin/python     # an environment with torchax
@@ -32,13 +32,13 @@ SIZES = dict(
 SHARD = "1GB"
 
 
-def tojax_(folder):
+def anyjax_(folder):
     import jax
 
-    import tojax
+    import anyjax
 
-    tojax.from_pretrained  # noqa: B018 (loads the module)
-    return lambda: jax.block_until_ready(tojax.from_pretrained(folder).params)
+    anyjax.from_pretrained  # noqa: B018 (loads the module)
+    return lambda: jax.block_until_ready(anyjax.from_pretrained(folder).params)
 
 
 def torchax_(folder):
@@ -104,7 +104,7 @@ def tensors(memory) -> dict:
 
 LOADERS = {
     f.__name__.strip("_"): f
-    for f in (tojax_, torchax_, transformers_, transformers_read_, readinto_)
+    for f in (anyjax_, torchax_, transformers_, transformers_read_, readinto_)
 }
 
 
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write all measurements as JSON")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    folder = options.checkpoint or Path(tempfile.gettempdir()) / f"tojax-load-{options.dtype}"
+    folder = options.checkpoint or Path(tempfile.gettempdir()) / f"anyjax-load-{options.dtype}"
     if options.worker == "make":
         make(folder, options.layers, options.dtype)
         return
@@ -203,13 +203,13 @@ def main() -> None:
 
 
 def show(runs: dict[str, list[dict]]) -> None:
-    """Medians, and how many times more the others need than tojax."""
-    print(f"{'loader':<18}{'seconds':>9}{'/ tojax':>9}{'cpu s':>9}{'/ tojax':>9}"
+    """Medians, and how many times more the others need than anyjax."""
+    print(f"{'loader':<18}{'seconds':>9}{'/ anyjax':>9}{'cpu s':>9}{'/ anyjax':>9}"
           f"{'peak / weights':>16}{'mapped':>9}{'check':>12}")  # fmt: skip
     fields = ("seconds", "cpu_s", "memory", "mapped")
     median = {n: {f: statistics.median(x[f] for x in r) for f in fields} for n, r in runs.items()}
     for name, values in median.items():
-        ratio = {f: values[f] / median["tojax"][f] for f in ("seconds", "cpu_s")}
+        ratio = {f: values[f] / median["anyjax"][f] for f in ("seconds", "cpu_s")}
         print(f"{name:<18}{values['seconds']:>9.2f}{ratio['seconds']:>9.2f}"
               f"{values['cpu_s']:>9.2f}{ratio['cpu_s']:>9.2f}{values['memory']:>16.3f}"
               f"{values['mapped']:>9.3f}{runs[name][0]['check']:>12.4f}")  # fmt: skip

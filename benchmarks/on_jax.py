@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import tojax
-from tojax.torch import interop
+import anyjax
+from anyjax.torch import interop
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "x + y": lambda x, y: x + y,
@@ -69,7 +69,7 @@ def sides() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
     """Contexts, and what moves tensors and modules there."""
     found = {
         "torch": (contextlib.nullcontext, lambda x: x),
-        "tojax": (tojax.torch.on_jax, interop.to_jax),
+        "anyjax": (anyjax.torch.on_jax, interop.to_jax),
     }
     if importlib.util.find_spec("torchax"):
         env = torchax_here().default_env()
@@ -157,7 +157,9 @@ def main() -> None:
                     if len(times[side]) == 1:
                         print(f"{side} cannot {name}: {str(error).splitlines()[0][:80]}")
         medians = {side: statistics.median(x) * 1e6 for side, x in times.items()}
-        ratios = [f"{medians['tojax'] / x:8.2f} of {s}" for s, x in medians.items() if s != "tojax"]
+        ratios = [
+            f"{medians['anyjax'] / x:8.2f} of {s}" for s, x in medians.items() if s != "anyjax"
+        ]
         shown = "".join(f"{side} {x:9.1f} us  " for side, x in medians.items())
         print(f"{name:32}{shown}{''.join(ratios)}", flush=True)
 

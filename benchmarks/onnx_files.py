@@ -1,6 +1,6 @@
 """Graphs of ONNX in JAX beside onnxruntime: the files of tests/conformance/test_onnx_files.py.
 
-Steady calls in turns, the best of the rounds, on as many threads as there are cores; below 1 tojax
+Steady calls in turns, the best of the rounds, on as many threads as there are cores; below 1 anyjax
 is faster. ``python benchmarks/onnx_files.py [--rounds 20] [--files silero_vad ...]``
 """
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import jax
 import onnxruntime
 
-import tojax
+import anyjax
 from tests.conformance.test_onnx_files import FILES, read
 
 
@@ -31,19 +31,19 @@ def best(calls, rounds):
 
 
 def measured(name, rounds):
-    """(Seconds of tojax's conversion and first call, following calls of tojax, of onnxruntime)"""
+    """(Seconds of anyjax's conversion and first call, following calls of anyjax, of onnxruntime)"""
     proto, inputs = read(name)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 4
     session = onnxruntime.InferenceSession(proto.SerializeToString(), quiet)
     feeds = {x.name: v for x, v in zip(session.get_inputs(), inputs)}
     began = time.perf_counter()
-    model = tojax.from_onnx(proto)
+    model = anyjax.from_onnx(proto)
     ours = lambda: jax.block_until_ready(model(*inputs))
     ours()
     first = time.perf_counter() - began
-    times = best({"tojax": ours, "onnxruntime": lambda: session.run(None, feeds)}, rounds)
-    return first, times["tojax"], times["onnxruntime"]
+    times = best({"anyjax": ours, "onnxruntime": lambda: session.run(None, feeds)}, rounds)
+    return first, times["anyjax"], times["onnxruntime"]
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--files", nargs="+", default=[*FILES], choices=[*FILES])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| file | first call, s | onnxruntime, ms | tojax / onnxruntime |")
+    print("| file | first call, s | onnxruntime, ms | anyjax / onnxruntime |")
     print("| --- | --- | --- | --- |")
     for name in options.files:
         first, ours, theirs = measured(name, options.rounds)

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 mpl.use("svg")
-mpl.rcParams |= {"svg.hashsalt": "tojax", "svg.fonttype": "none"}
+mpl.rcParams |= {"svg.hashsalt": "anyjax", "svg.fonttype": "none"}
 from matplotlib import pyplot  # noqa: E402
 
 

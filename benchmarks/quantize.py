@@ -21,8 +21,8 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
-import tojax
-from tojax.model import Model
+import anyjax
+from anyjax.model import Model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path[:0] = [str(EXAMPLES), str(Path(__file__).parent)]
@@ -43,11 +43,11 @@ def held(model: Model, kind: str) -> Model:
     if kind in GGUF:
         with tempfile.TemporaryDirectory() as folder:
             gguf_file.write(model.to_torch(), Path(folder) / "x.gguf", kind)
-            read = tojax.from_pretrained(Path(folder) / "x.gguf", dequantize=False)
+            read = anyjax.from_pretrained(Path(folder) / "x.gguf", dequantize=False)
         read.source.module.generation_config = model.source.module.generation_config
         return read
     kind, _, block = kind.partition("/")
-    return tojax.transforms.quantize(model, kind, block=int(block) if block else None)
+    return anyjax.transforms.quantize(model, kind, block=int(block) if block else None)
 
 
 def size(model: Model) -> int:
@@ -78,7 +78,7 @@ def llama(layers: int) -> Model:
     config = transformers.LlamaConfig(
         vocab_size=32000, num_hidden_layers=layers, eos_token_id=None, bos_token_id=0, **sizes
     )
-    return tojax.from_torch(transformers.LlamaForCausalLM(config).eval())
+    return anyjax.from_torch(transformers.LlamaForCausalLM(config).eval())
 
 
 def decoding(model: Model) -> Callable[[], float]:
@@ -87,7 +87,7 @@ def decoding(model: Model) -> Callable[[], float]:
 
     def took(count: int) -> float:
         began = time.perf_counter()
-        jax.block_until_ready(tojax.generate(model, ids, max_new_tokens=count, do_sample=False))
+        jax.block_until_ready(anyjax.generate(model, ids, max_new_tokens=count, do_sample=False))
         return time.perf_counter() - began
 
     took(SHORT), took(LONG)
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     args = parser.parse_args()
-    tiny, rows = tojax.from_pretrained(EXAMPLES / "tiny-llama"), texts()
+    tiny, rows = anyjax.from_pretrained(EXAMPLES / "tiny-llama"), texts()
     quality = {kind: perplexity(held(tiny, kind), rows) for kind in args.kinds}
     first = args.kinds[0]
     for name, model in (("tiny-llama", tiny), ("random Llama", llama(args.layers))):

@@ -25,17 +25,17 @@ def measure(depth: int, width: int, kind: str) -> dict[str, float]:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    import tojax
+    import anyjax
 
     torch.manual_seed(0)
     sizes = dict(hidden_size=width, intermediate_size=2 * width, num_hidden_layers=depth)
     heads = dict(num_attention_heads=4, num_key_value_heads=4, vocab_size=512)
     module = LlamaForCausalLM(LlamaConfig(**sizes, **heads)).eval()
     ids = np.arange(512, dtype=np.int32).reshape(4, 128)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     start = time.perf_counter()
     if kind == "rolled":
-        model = tojax.transforms.roll(model, ids, use_cache=False)
+        model = anyjax.transforms.roll(model, ids, use_cache=False)
     rolling = time.perf_counter() - start
     function = jax.jit(lambda params, ids: model.apply(params, ids, use_cache=False).logits)
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Greedy decoding with layers one by one and as one loop: tojax's, and JAX by hand.
+"""Greedy decoding with layers one by one and as one loop: anyjax's, and JAX by hand.
 
     python benchmarks/rolled_decoding.py [--layers 8] [--width 512] [--new 128]
 
@@ -18,7 +18,7 @@ import torch
 from adapters import native_
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
 
 
 def main() -> None:
@@ -35,14 +35,14 @@ def main() -> None:
     ends = dict(eos_token_id=None, pad_token_id=0)
     config = LlamaConfig(num_hidden_layers=given.layers, **sizes, **heads, **ends)
     module = LlamaForCausalLM(config).eval()
-    plain = tojax.from_torch(module)
+    plain = anyjax.from_torch(module)
     prompt = np.arange(1, 9, dtype=np.int32)[None]
     ids, new = torch.from_numpy(prompt).long(), given.new
-    rolled = tojax.transforms.roll(plain, prompt)
-    write = lambda model: lambda: np.asarray(tojax.generate(model, prompt, max_new_tokens=new))
+    rolled = anyjax.transforms.roll(plain, prompt)
+    write = lambda model: lambda: np.asarray(anyjax.generate(model, prompt, max_new_tokens=new))
     ways = {
-        ("tojax", "one by one"): write(plain),
-        ("tojax", "loop"): write(rolled),
+        ("anyjax", "one by one"): write(plain),
+        ("anyjax", "loop"): write(rolled),
         ("by hand", "one by one"): native_.generate(module, ids, new),
         ("by hand", "loop"): native_.generate(module, ids, new, loop=True),
     }
@@ -57,8 +57,8 @@ def main() -> None:
     for (who, layers), seconds in best.items():
         ratio = seconds / best[who, "one by one"]
         print(f"{who:8} {layers:11} {seconds:7.3f} s of the processor {ratio:5.2f}")
-    ratio = best["tojax", "loop"] / best["by hand", "loop"]
-    print(f"loop, tojax to by hand: {ratio:.2f}")
+    ratio = best["anyjax", "loop"] / best["by hand", "loop"]
+    print(f"loop, anyjax to by hand: {ratio:.2f}")
 
 
 if __name__ == "__main__":

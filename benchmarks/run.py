@@ -1,4 +1,4 @@
-"""tojax beside the other ways to run a model: one table of ratios from one interleaved run.
+"""anyjax beside the other ways to run a model: one table of ratios from one interleaved run.
 
 python benchmarks/run.py --json FILE --plot FILE.svg         # all cases, whatever is installed
 python benchmarks/run.py --cases gpt2 decode_small --rounds 3
@@ -6,9 +6,9 @@ python benchmarks/run.py --torchax PYTHON    # an interpreter that has it, or it
 
 Every (case, adapter) pair runs in a process of its own; within a round the adapters take turns, so
 that a noisy machine hits all of them alike, and every package is compiled to bytecode before. The
-table has tojax's figure and what it is divided by that of each other way, by the best of the rounds
-and in parentheses by the median. A figure counts only if its checksum agrees with that of the
-framework that the model is from.
+table has anyjax's figure and what it is divided by that of each other way, by the best of the
+rounds and in parentheses by the median. A figure counts only if its checksum agrees with
+that of the framework that the model is from.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CASES = {
     "keras_transformer": ("four layers of Keras", KERAS),
     "keras_lstm": ("an LSTM of Keras", KERAS),
     "keras_resnet": ("ResNet-50 of Keras, 4 images of 96 x 96", KERAS),
-    "demo": ("tojax run on the demo checkpoint: seconds from its start to the first token", ()),
+    "demo": ("anyjax run on the demo checkpoint: seconds from its start to the first token", ()),
 }
 AGREE, LIMIT = 1e-3, 1800
 PACKAGES = ("jax", "torch", "transformers", "tensorflow-cpu", "tf2jax", "optax")
@@ -71,7 +71,7 @@ Runs = dict[str, dict[str, list[dict]]]  # by case and adapter, a dict or an err
 
 
 class Row(NamedTuple):
-    """A figure of a case: tojax's, and by adapter what it is divided by theirs, or why not."""
+    """A figure of a case: anyjax's, and by adapter what it is divided by theirs, or why not."""
 
     case: str
     figure: str
@@ -116,9 +116,9 @@ def worker(case: str, adapter: str, torchax: Path | None, folder: str) -> dict:
 def measure(cases: list[str], rounds: int, missing: set[str], torchax: Path | None) -> Runs:
     """All runs; an adapter that fails in a case is not run in it again."""
     runs: Runs = {
-        case: {a: [] for a in ("tojax", *CASES[case][1]) if a not in missing} for case in cases
+        case: {a: [] for a in ("anyjax", *CASES[case][1]) if a not in missing} for case in cases
     }
-    folder = tempfile.gettempdir() + "/tojax-benchmark-run"
+    folder = tempfile.gettempdir() + "/anyjax-benchmark-run"
     if "load" in cases:
         make = [sys.executable, str(HERE / "load.py"), "--worker", "make", "--layers", "2"]
         subprocess.run([*make, "--checkpoint", folder], check=True)
@@ -142,25 +142,25 @@ def rows_of(case: str, adapters: dict[str, list[dict]]) -> list[Row]:
     agree = lambda a, b: a is b or abs(a - b) <= AGREE * abs(b)
     errors = {a: r[-1]["error"] for a, r in adapters.items() if "error" in r[-1]}
     valid = {a: results for a, results in adapters.items() if a not in errors}
-    source = next((a for a in (*CASES[case][1], "tojax") if a in valid), None)
+    source = next((a for a in (*CASES[case][1], "anyjax") if a in valid), None)
     for adapter, results in valid.items():
         if not all(agree(check(r), check(valid[source][0])) for r in results):
             errors[adapter] = f"checksum {check(results[0])}, not {check(valid[source][0])}"
-    if "tojax" in errors:
-        return [Row(case, errors["tojax"], float("nan"), float("nan"), {})]
+    if "anyjax" in errors:
+        return [Row(case, errors["anyjax"], float("nan"), float("nan"), {})]
     rows = []
-    for figure in [k for k in valid["tojax"][0] if k not in ("check", "bandwidth")]:
+    for figure in [k for k in valid["anyjax"][0] if k not in ("check", "bandwidth")]:
         best = lambda a, k=figure: min(r[k] for r in valid[a])
         median = lambda a, k=figure: statistics.median(r[k] for r in valid[a])
-        ratio = lambda a, b=best, m=median: (b("tojax") / b(a), m("tojax") / m(a))
-        ratios = {a: errors.get(a) or ratio(a) for a in adapters if a != "tojax"}
-        rows.append(Row(case, figure, best("tojax"), median("tojax"), ratios))
+        ratio = lambda a, b=best, m=median: (b("anyjax") / b(a), m("anyjax") / m(a))
+        ratios = {a: errors.get(a) or ratio(a) for a in adapters if a != "anyjax"}
+        rows.append(Row(case, figure, best("anyjax"), median("anyjax"), ratios))
     return rows
 
 
 def show(rows: list[Row]) -> None:
     """Prints the table, and below it what failed."""
-    table = Table("case", "figure", "tojax", *COLUMNS.values(), box=box.MARKDOWN)
+    table = Table("case", "figure", "anyjax", *COLUMNS.values(), box=box.MARKDOWN)
     notes: dict[str, None] = {}
     for row in rows:
         cells = []
@@ -186,7 +186,7 @@ def plot(rows: list[Row], file: Path) -> None:
         points = [(ratio[1], i) for ratio, i in points if isinstance(ratio, tuple)]
         axes.plot([x for x, _ in points], [y for _, y in points], "o", label=title)
     axes.axvline(1, color="grey")
-    axes.set(xscale="log", xlabel="tojax divided by it (median); left of 1 tojax is faster")
+    axes.set(xscale="log", xlabel="anyjax divided by it (median); left of 1 anyjax is faster")
     axes.set_yticks(range(len(rows)), [f"{r.case} {r.figure}" for r in rows])
     axes.invert_yaxis()
     figure.legend(loc="outside right upper")
@@ -216,7 +216,7 @@ def main() -> None:
         if torchax and torchax.name.endswith(".tar.gz"):
             shutil.unpack_archive(torchax, unpacked, filter="data")
             torchax = next(Path(unpacked).rglob("torchax/__init__.py")).parents[1]
-        for adapter in ("tojax", "torchax"):
+        for adapter in ("anyjax", "torchax"):
             compile_bytecode(adapter, torchax)
         runs = measure(options.cases, options.rounds, missing, torchax)
     rows = [row for case, adapters in runs.items() if adapters for row in rows_of(case, adapters)]

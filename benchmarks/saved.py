@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-import tojax
+import anyjax
 
 DEMO = str(Path(__file__).parents[1] / "examples" / "tiny-llama")
 IDS = np.arange(3, 35).reshape(1, 32)
 OPTIONS = dict(max_new_tokens=32, do_sample=False, eos_token_id=-1)
-START = "import time; began = time.perf_counter(); import numpy as np, tojax\n"
+START = "import time; began = time.perf_counter(); import numpy as np, anyjax\n"
 CALLS = {
     "forward": "out = model(input_ids=ids, use_cache=False).logits",
-    "generate": "out = tojax.generate(model, ids{options})",
+    "generate": "out = anyjax.generate(model, ids{options})",
 }
 LOADS = {
-    "loaded": "model = tojax.load({folder!r})",
-    "checkpoint": "model = tojax.from_pretrained({demo!r})",
+    "loaded": "model = anyjax.load({folder!r})",
+    "checkpoint": "model = anyjax.from_pretrained({demo!r})",
 }
 
 
@@ -54,7 +54,7 @@ def steady(calls: dict, rounds: int) -> dict[str, float]:
 
 def main(rounds: int) -> None:
     """Prints one line for each figure."""
-    model = tojax.from_pretrained(DEMO)
+    model = anyjax.from_pretrained(DEMO)
     with tempfile.TemporaryDirectory() as scratch:
         folder = f"{scratch}/llama"
         for name, loop in (("calls", None), ("calls and loop", OPTIONS)):
@@ -73,12 +73,12 @@ def main(rounds: int) -> None:
             shown = {k: [f"{x:.1f}" for x in v] for k, v in times.items()}
             one, other = (statistics.median(times[k]) for k in LOADS)
             print(f"process start to first {call}: loaded / checkpoint {one / other:.2f} {shown}")
-        back = tojax.load(folder)
+        back = anyjax.load(folder)
         kinds = {"loaded": (back, {}), "unsaved": (model, OPTIONS)}
         forward = {
             k: lambda m=m: m(input_ids=IDS, use_cache=False).logits for k, (m, _) in kinds.items()
         }
-        text = {k: lambda m=m, o=o: tojax.generate(m, IDS, **o) for k, (m, o) in kinds.items()}
+        text = {k: lambda m=m, o=o: anyjax.generate(m, IDS, **o) for k, (m, o) in kinds.items()}
         for name, calls in (("forward", forward), ("generate", text)):
             found = steady(calls, 20 * rounds)
             ratio = found["loaded"] / found["unsaved"]

@@ -16,9 +16,9 @@ import transformers
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import tojax
-from tojax.calls.explicit_mesh import automatic
-from tojax.parallel.collectives import collectives
+import anyjax
+from anyjax.calls.explicit_mesh import automatic
+from anyjax.parallel.collectives import collectives
 
 SIZES = dict(vocab_size=512, hidden_size=256, intermediate_size=1024, num_hidden_layers=4)
 HEADS = dict(num_attention_heads=8, num_key_value_heads=2)
@@ -45,7 +45,7 @@ def main():
     jax.config.update("jax_num_cpu_devices", 8)
     config = transformers.LlamaConfig(**SIZES, **HEADS, max_position_embeddings=max(given.lengths))
     torch.manual_seed(0)
-    model = tojax.from_torch(transformers.LlamaForCausalLM(config).eval())
+    model = anyjax.from_torch(transformers.LlamaForCausalLM(config).eval())
     for length in given.lengths:
         for gradient in (False, True):
             one, many = (compiled(model, n, length, gradient) for n in (1, 8))

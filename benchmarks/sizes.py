@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
 
 DEPTHS = (8, 16, 32, 64, 96)
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -61,15 +61,15 @@ def depth(layers: int) -> Costs:
 
 
 def decoding(module: LlamaForCausalLM, tokens: int = NEW, prompts: int = 1) -> Costs:
-    model, ids = tojax.from_torch(module), np.ones((prompts, 16), np.int32)
-    call = lambda: tojax.generate(model, ids, max_new_tokens=tokens)
+    model, ids = anyjax.from_torch(module), np.ones((prompts, 16), np.int32)
+    call = lambda: anyjax.generate(model, ids, max_new_tokens=tokens)
     first, later = seconds(call), min(seconds(call) for _ in range(3))
     return {"trace and compile": first - later, "decode": later}
 
 
 def conversion(modules: dict[int, torch.nn.Module], parameters: int) -> Costs:
     gc.collect()
-    return {"from_torch": seconds(lambda: tojax.from_torch(modules[parameters]).params)}
+    return {"from_torch": seconds(lambda: anyjax.from_torch(modules[parameters]).params)}
 
 
 def best(measure: Callable[[int], Costs], sizes: tuple[int, ...], rounds: int) -> dict[int, Costs]:

@@ -1,4 +1,4 @@
-"""tojax beside tf2jax and tf.function on TensorFlow models: ratios from one interleaved run.
+"""anyjax beside tf2jax and tf.function on TensorFlow models: ratios from one interleaved run.
 
 python benchmarks/tf_models.py                      # all cases
 python benchmarks/tf_models.py --cases mlp lstm --rounds 3
@@ -28,7 +28,7 @@ import tf2jax
 from rich.console import Console
 from rich.table import Table
 
-import tojax
+import anyjax
 
 STEPS = ("convert", "trace", "compile", "step")
 
@@ -69,7 +69,7 @@ def efficientnet() -> tuple[keras.Model, tuple]:
 CASES: dict[str, Callable] = {
     f.__name__: f for f in (mlp, transformer, lstm, resnet, mobilenet, efficientnet)
 }
-LIBRARIES = {"tojax": tojax.tensorflow.convert, "tf2jax": tf2jax.convert}
+LIBRARIES = {"anyjax": anyjax.tensorflow.convert, "tf2jax": tf2jax.convert}
 # XLA:CPU has YNNPACK compute convolutions, too; with this it uses its own ("other convolutions").
 # They are the compiler_options of jax.jit, which only the outermost one takes.
 PRODUCTS_ALONE = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
@@ -117,7 +117,7 @@ def case(name: str, rounds: int, repeats: int) -> dict[str, dict[str, list[float
                 continue
             np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3 * abs(want).max())
             steps |= {library: runs[0]}
-            if library == "tojax":
+            if library == "anyjax":
                 steps |= {"products alone": runs[1]}
             for step, seconds in found.items():
                 times.setdefault(library, {}).setdefault(step, []).append(seconds)
@@ -134,12 +134,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
     console = Console()
-    table = Table("case", "step", "tojax ms", "tojax / tf2jax", "tojax / tf.function")
+    table = Table("case", "step", "anyjax ms", "anyjax / tf2jax", "anyjax / tf.function")
     for name in options.cases:
         with console.status(name):
             times = case(name, options.rounds, options.repeats)
         for step in STEPS:
-            own = statistics.median(times["tojax"][step])
+            own = statistics.median(times["anyjax"][step])
             ratios = []
             for other in ("tf2jax", "tf.function"):
                 found = times[other]

@@ -1,6 +1,6 @@
-"""torch.compile with tojax beside eager torch and Inductor, in turns in one process: ratios.
+"""torch.compile with anyjax beside eager torch and Inductor, in turns in one process: ratios.
 
-OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/torch_compile.py [--backends tojax inductor]
+OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/torch_compile.py [--backends anyjax inductor]
 
 Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT on one core: other work on a
 machine disturbs threads that wait for each other, and the processor's time on one core hardly.
@@ -20,7 +20,7 @@ import torch._dynamo
 import transformers as t
 from torch._dynamo.utils import counters
 
-import tojax.torch
+import anyjax.torch
 
 RATES = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
@@ -61,7 +61,7 @@ def compiled(model, backend: str):
     if backend == "eager":
         return model
     return torch.compile(
-        model, backend=tojax.torch.compile_backend if backend == "tojax" else backend
+        model, backend=anyjax.torch.compile_backend if backend == "anyjax" else backend
     )
 
 
@@ -134,7 +134,7 @@ def measure_sizes(name: str, count: int) -> None:
     torch.manual_seed(0)
     model, _ = gpt2()
     options = {"buckets": name == "buckets"} if name in ("buckets", "sizes") else {}
-    backend = tojax.torch.compile_backend if options else "inductor"
+    backend = anyjax.torch.compile_backend if options else "inductor"
     function = model if name == "eager" else torch.compile(model, backend=backend, **(
         {"options": options} if options else {}
     ))  # fmt: skip
@@ -144,19 +144,19 @@ def measure_sizes(name: str, count: int) -> None:
         training(model, function, x)()
     total = time.perf_counter() - start
     last = statistics.median(seconds(training(model, function, x)) for x in inputs[-15:])
-    programs = counters["tojax"]["programs"]
+    programs = counters["anyjax"]["programs"]
     print(f"| {name} | {total:.0f} | {1e3 * last:.0f} | {programs or ''} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--backends", nargs="+", default=["tojax", "inductor"])
+    parser.add_argument("--backends", nargs="+", default=["anyjax", "inductor"])
     parser.add_argument("--sizes", type=int, help="how many batches of many sizes")
     options = parser.parse_args()
     if options.sizes:
         print("| GPT-2, training | seconds | a step then, ms | programs |", flush=True)
-        for name in ("eager", "buckets", "sizes", *set(options.backends) - {"tojax"}):
+        for name in ("eager", "buckets", "sizes", *set(options.backends) - {"anyjax"}):
             measure_sizes(name, options.sizes)
         return
     print("| model | | backend | first call, s | call, ms | to eager |", flush=True)

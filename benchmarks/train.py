@@ -23,10 +23,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from adapters import RATE, native_, tojax_, torch_eager_
+from adapters import RATE, anyjax_, native_, torch_eager_
 
-import tojax
-from tojax.train import TrainState, fit, make_step
+import anyjax
+from anyjax.train import TrainState, fit, make_step
 
 CURVE = 50
 
@@ -45,7 +45,7 @@ def batch(rows: int = 4, length: int = 128, seed: int = 0) -> np.ndarray:
 
 def step_times(rounds: int, rows: int = 4, length: int = 128) -> None:
     module = llama()
-    adapters = {"torch": torch_eager_, "nnx": native_, "tojax": tojax_}
+    adapters = {"torch": torch_eager_, "nnx": native_, "anyjax": anyjax_}
     if importlib.util.find_spec("torchax"):
         adapters["torchax"] = importlib.import_module("adapters.torchax_")
     steps = {name: adapter.train(copy.deepcopy(module)) for name, adapter in adapters.items()}
@@ -65,10 +65,10 @@ def step_times(rounds: int, rows: int = 4, length: int = 128) -> None:
         print(
             f"{name}: {1e3 * min(seen):.1f} ms at best, {1e3 * middle:.1f} ms by the median, {rate}"
         )
-    for name in [name for name in steps if name != "tojax"]:
-        pairs = [a / b for a, b in zip(times["tojax"], times[name])]
-        best = min(times["tojax"]) / min(times[name])
-        print(f"tojax / {name}: {best:.3f} at best, {statistics.median(pairs):.3f} of pairs")
+    for name in [name for name in steps if name != "anyjax"]:
+        pairs = [a / b for a, b in zip(times["anyjax"], times[name])]
+        best = min(times["anyjax"]) / min(times[name])
+        print(f"anyjax / {name}: {best:.3f} at best, {statistics.median(pairs):.3f} of pairs")
 
 
 def curves() -> None:
@@ -76,7 +76,7 @@ def curves() -> None:
     kinds = {"SGD": (torch.optim.SGD, optax.sgd, 0.1), "Adam": (torch.optim.Adam, optax.adam, RATE)}
     for name, (theirs, ours, rate) in kinds.items():
         one = torch_eager_.train(copy.deepcopy(module), theirs, rate)
-        two = tojax_.train(module, ours(rate))
+        two = anyjax_.train(module, ours(rate))
         pairs = [(one(batch(seed=i)), two(batch(seed=i))) for i in range(CURVE)]
         worst = max(abs(a - b) for a, b in pairs)
         print(f"{name}: curves differ by {worst:.1e} over {CURVE} steps")
@@ -84,7 +84,7 @@ def curves() -> None:
 
 def checkpoints() -> None:
     module, tx = llama(), optax.adam(RATE)
-    model, step = tojax.from_torch(module), make_step(tojax_.causal, tx)
+    model, step = anyjax.from_torch(module), make_step(anyjax_.causal, tx)
     data = [{"input_ids": batch(seed=i)} for i in range(40)]
     fit(TrainState.create(model, tx), step, data[:2])
     times: dict[bool, list[float]] = {False: [], True: []}
@@ -102,11 +102,11 @@ def checkpoints() -> None:
 
 def memory() -> None:
     module, tx = llama(24, 64), optax.sgd(0.1)
-    state = TrainState.create(tojax.from_torch(module), tx)
+    state = TrainState.create(anyjax.from_torch(module), tx)
     given = {"input_ids": batch(16, 128)}
     sizes = []
     for remat in (False, True):
-        step = make_step(tojax_.causal, tx, remat=remat)
+        step = make_step(anyjax_.causal, tx, remat=remat)
         compiled = step.program(state).lower(state, given).compile()
         sizes.append(compiled.memory_analysis().temp_size_in_bytes)
     print(f"24 layers computed again: {sizes[1] / sizes[0]:.2f} of {sizes[0] / 1e6:.0f} MB")
@@ -115,11 +115,11 @@ def memory() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--fresh", action="store_true", help="without tojax.reuse_memory()")
+    parser.add_argument("--fresh", action="store_true", help="without anyjax.reuse_memory()")
     parser.add_argument("--batch", type=int, nargs=2, metavar=("ROWS", "LENGTH"))
     options = parser.parse_args()
     if not options.fresh:
-        tojax.reuse_memory()  # before any way of them starts
+        anyjax.reuse_memory()  # before any way of them starts
     step_times(options.rounds, *options.batch or ())
     if options.batch:
         raise SystemExit

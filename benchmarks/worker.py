@@ -121,7 +121,7 @@ def decode(sizes: dict, batch: int, adapter) -> dict:
 def demo() -> dict:
     """The whole command, as a user starts it."""
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-m", "tojax", "run", "examples/tiny-llama"]
+    command = [sys.executable, "-m", "anyjax", "run", "examples/tiny-llama"]
     command += ["--prompt", "def main(", "-n", "32"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     line = next(x for x in done.stdout.splitlines() if x.startswith("first token"))

@@ -3,15 +3,15 @@
 import os
 from pathlib import Path
 
-import tojax
+import anyjax
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 
-project = "tojax"
-author = "the tojax authors"
-copyright = "the tojax authors"
-version = release = tojax.__version__
+project = "anyjax"
+author = "the anyjax authors"
+copyright = "the anyjax authors"
+version = release = anyjax.__version__
 
 extensions = [
     "myst_nb",
@@ -28,7 +28,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 # Notebooks run once and are kept in the cache until their code changes; an error ends the build.
-nb_execution_mode = os.environ.get("TOJAX_DOCS_EXECUTE", "cache")
+nb_execution_mode = os.environ.get("ANYJAX_DOCS_EXECUTE", "cache")
 if nb_execution_mode == "off":
     suppress_warnings = ["myst-nb.lexer"]  # only a kernel says which language it speaks
 nb_execution_cache_path = str(BUILD / "notebooks")
@@ -68,7 +68,7 @@ napoleon_use_rtype = False
 napoleon_attr_annotations = False
 
 html_theme = "sphinx_book_theme"
-html_title = "tojax"
+html_title = "anyjax"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from transformers import AutoTokenizer
 
-import tojax
-from tojax.transforms import edit, intermediates
+import anyjax
+from anyjax.transforms import edit, intermediates
 
 PROMPTS = [f"def __init__(self, {word}):\n        self.name =" for word in ("name", "value")]
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="examples/tiny-llama", help="folder of a checkpoint")
     parser.add_argument("--out", type=Path, help="folder for patching.png (with matplotlib)")
     args = parser.parse_args()
-    tokenizer, model = AutoTokenizer.from_pretrained(args.model), tojax.from_pretrained(args.model)
+    tokenizer, model = AutoTokenizer.from_pretrained(args.model), anyjax.from_pretrained(args.model)
     ids, answers = np.array(tokenizer(PROMPTS).input_ids), tokenizer(" name value").input_ids
     shares = np.asarray(restored(model, ids[:1], ids[1:], answers))
     words = [tokenizer.decode([i]) for i in ids[1]]

@@ -1,6 +1,6 @@
 """Scores texts, lines of {"id": ..., "text": ...}, in as many processes as there are.
 
-python -m tojax.parallel.launch -n 2 examples/batch_inference.py MODEL texts.jsonl out
+python -m anyjax.parallel.launch -n 2 examples/batch_inference.py MODEL texts.jsonl out
 """
 
 import json
@@ -12,17 +12,17 @@ import jax
 import optax
 from transformers import AutoTokenizer
 
-import tojax
+import anyjax
 
 PART, ROWS, SIZES = 64, 16, (32, 64, 128, 256)  # lines of a part, rows of a batch, their lengths
 
 
 class Scorer:
     def __init__(self, model: str, source: str, out: str):
-        self.model = tojax.from_pretrained(model)
+        self.model = anyjax.from_pretrained(model)
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         self.lines, self.out = Path(source).read_bytes().splitlines(), Path(out)
-        self.pad = tojax.train.bucket(SIZES, mask="mask", ids=0)
+        self.pad = anyjax.train.bucket(SIZES, mask="mask", ids=0)
         self.score, self.programs = jax.jit(self.traced), 0
 
     def traced(self, params, ids, mask):
@@ -54,7 +54,7 @@ def missing(source: str, out: str) -> list[dict]:
 
 
 if __name__ == "__main__":
-    tojax.parallel.initialize(shutdown_timeout_seconds=86400)  # who is done waits for the others
+    anyjax.parallel.initialize(shutdown_timeout_seconds=86400)  # who is done waits for the others
     scorer, count = Scorer(*sys.argv[1:]), jax.process_count()
     for todo in (x for x in missing(*sys.argv[2:]) if x["part"] % count == jax.process_index()):
         print(scorer(todo), flush=True)

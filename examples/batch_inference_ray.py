@@ -1,7 +1,7 @@
 """The same job as batch_inference.py, with Ray Data: it starts workers on a cluster's machines, and
 others in their place when they die; the part that one was at is done again.
 
-    pip install "tojax[ray]"
+    pip install "anyjax[ray]"
     python examples/batch_inference_ray.py MODEL texts.jsonl out
 
 Model, input and output lie where all machines see them. A worker is a process with its own model.

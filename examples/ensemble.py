@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import torch
 
-import tojax
+import anyjax
 
 MEMBERS = 8
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (128, 1)).astype(np.float32)
     y = np.sin(3 * x) + rng.normal(0, 0.05, x.shape).astype(np.float32)
-    models = [tojax.from_torch(network(seed)) for seed in range(MEMBERS)]
+    models = [anyjax.from_torch(network(seed)) for seed in range(MEMBERS)]
     model, params = models[0], jax.tree.map(lambda *xs: jnp.stack(xs), *[m.params for m in models])
     tx = optax.adam(2e-2)
 

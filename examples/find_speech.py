@@ -13,7 +13,7 @@ from pretrained import wheel
 from scipy.io import wavfile
 from scipy.signal import lfilter
 
-import tojax
+import anyjax
 
 PACKAGE, FILE = "silero-vad==6.2.3", "silero_vad/data/silero_vad"
 RATE, CHUNK = 16000, 512  # samples per second, samples that the network takes at a time
@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
     files = wheel(PACKAGE)
     module = torch.jit.load(files / f"{FILE}.jit").eval()
-    model, onnx = tojax.from_torch(module), tojax.from_onnx(files / f"{FILE}.onnx")
+    model, onnx = anyjax.from_torch(module), anyjax.from_onnx(files / f"{FILE}.onnx")
     probabilities = np.asarray(scan(model, chunks))
     module.reset_states()
     with torch.no_grad():

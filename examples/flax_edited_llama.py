@@ -12,7 +12,7 @@ import torch
 from flax import nnx
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import tojax
+import anyjax
 
 CHECKPOINT = "examples/tiny-llama"
 HAND = {"mask=attention_mask,": "mask=attention_mask, local_window_size=(23, 0),"}
@@ -42,7 +42,7 @@ def loss(model, tokens):
 if __name__ == "__main__":
     ids = torch.randint(0, 100, (2, 8))
     module = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    text = tojax.flax.source(module, input_ids=ids, attention_mask=torch.ones_like(ids))
+    text = anyjax.flax.source(module, input_ids=ids, attention_mask=torch.ones_like(ids))
     edited = text
     for written, ours in HAND.items():
         assert written in text

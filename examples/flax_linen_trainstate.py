@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax.training import train_state
 from flax_nnx_backbone import backbone, batch
 
-import tojax
+import anyjax
 
 
 class Classifier(nn.Module):
@@ -42,7 +42,7 @@ def step(state, images, labels, key):
 
 
 if __name__ == "__main__":
-    model = Classifier(tojax.flax.to_linen(backbone(), pretrained=True))
+    model = Classifier(anyjax.flax.to_linen(backbone(), pretrained=True))
     keys = jax.random.split(jax.random.key(0), 31)
     images, labels = batch(keys[0], 200)
     variables = model.init(jax.random.key(1), images, train=False)

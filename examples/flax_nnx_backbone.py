@@ -10,7 +10,7 @@ import torch
 from flax import nnx
 from torch.nn import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Dropout, Flatten, ReLU, Sequential
 
-import tojax
+import anyjax
 
 
 def backbone() -> Sequential:
@@ -22,7 +22,7 @@ def backbone() -> Sequential:
 
 class Classifier(nnx.Module):
     def __init__(self, rngs: nnx.Rngs):
-        self.backbone = tojax.flax.to_nnx(backbone(), rngs=rngs, pretrained=True)
+        self.backbone = anyjax.flax.to_nnx(backbone(), rngs=rngs, pretrained=True)
         self.head = nnx.Linear(8, 2, rngs=rngs)
 
     def __call__(self, images):

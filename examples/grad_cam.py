@@ -13,8 +13,8 @@ import optax
 import torch
 import transformers
 
-import tojax
-from tojax.transforms import edit, intermediates
+import anyjax
+from anyjax.transforms import edit, intermediates
 
 CONFIG = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"}
 SIZE, NAMES = 48, {0: "disk", 1: "square"}
@@ -55,10 +55,10 @@ def trained(rng):
 
     torch.manual_seed(0)
     config, tx = transformers.ResNetConfig(**CONFIG, id2label=NAMES), optax.adam(3e-3)
-    model = tojax.from_torch(transformers.ResNetForImageClassification(config)).train()
-    state, step = tojax.train.TrainState.create(model, tx), tojax.train.make_step(loss, tx)
-    batches = tojax.train.Batches((pictures, labels), 32, key=0)
-    return tojax.train.fit(state, step, batches, epochs=2).model.eval()
+    model = anyjax.from_torch(transformers.ResNetForImageClassification(config)).train()
+    state, step = anyjax.train.TrainState.create(model, tx), anyjax.train.make_step(loss, tx)
+    batches = anyjax.train.Batches((pictures, labels), 32, key=0)
+    return anyjax.train.fit(state, step, batches, epochs=2).model.eval()
 
 
 def draw(pixels, panels: dict[str, jax.Array], file: Path) -> None:
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     if (args.model is None) != (args.image is None):
         parser.error("--model and --image come together")
     if args.model:
-        model = tojax.from_pretrained(args.model)
+        model = anyjax.from_pretrained(args.model)
         processor = transformers.AutoImageProcessor.from_pretrained(args.model)
         image = transformers.image_utils.load_image(args.image)
         pixels = processor(image, return_tensors="np")["pixel_values"]

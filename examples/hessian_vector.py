@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from jax.flatten_util import ravel_pytree
 
-import tojax
+import anyjax
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
-    model, rng = tojax.from_torch(module), np.random.default_rng(0)
+    model, rng = anyjax.from_torch(module), np.random.default_rng(0)
     x = rng.normal(size=(50, 3)).astype(np.float32)
     y = np.sin(x[:, :1])
     flat, unravel = ravel_pytree(model.params)

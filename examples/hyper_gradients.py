@@ -8,12 +8,12 @@ import numpy as np
 import optax
 import torch
 
-import tojax
+import anyjax
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-    model, rng = tojax.from_torch(module), np.random.default_rng(0)
+    model, rng = anyjax.from_torch(module), np.random.default_rng(0)
     x = rng.normal(size=(96, 8)).astype(np.float32)
     y = np.tanh(x[:, :1] * 2) + rng.normal(0, 0.3, (96, 1)).astype(np.float32)
     train, held_out = (x[:32], y[:32]), (x[32:], y[32:])

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from jax.flatten_util import ravel_pytree
 
-import tojax
+import anyjax
 
 DECAY = 0.05
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    model, rng = tojax.from_torch(torch.nn.Linear(5, 1)), np.random.default_rng(0)
+    model, rng = anyjax.from_torch(torch.nn.Linear(5, 1)), np.random.default_rng(0)
     x = rng.normal(size=(40, 5)).astype(np.float32)
     y = (x.sum(1) > 0).astype(np.float32)
     y[17] = 1 - y[17]  # a wrong label

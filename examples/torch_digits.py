@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn, optim
 
-import tojax
+import anyjax
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 IMAGES, LABELS = (IMAGES / 16).astype(np.float32).reshape(-1, 1, 8, 8), LABELS.astype(np.int32)
@@ -45,12 +45,12 @@ def make_step():
 
 
 def batches():
-    return tojax.train.Batches((IMAGES[:1440], LABELS[:1440]), 48, key=0)
+    return anyjax.train.Batches((IMAGES[:1440], LABELS[:1440]), 48, key=0)
 
 
 if __name__ == "__main__":
     train, net = make_step()
-    model = tojax.from_torch(train)
+    model = anyjax.from_torch(train)
     run, state = jax.jit(partial(model.apply, model.params, mutable=True)), model.state
     for batch in [*batches()] * 8:
         loss, state = run(*batch, state=state)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import tojax
+import anyjax
 
 
 def network(*sizes: int) -> nn.Module:
@@ -51,7 +51,7 @@ def batches(count: int = 1500, size: int = 128):
 if __name__ == "__main__":
     step, generator = make_step()
     far = lambda: abs(generator(torch.randn(500, 4)).norm(dim=1) - 2).mean().item()
-    before, model = far(), tojax.from_torch(step)
+    before, model = far(), anyjax.from_torch(step)
     run, state = jax.jit(partial(model.apply, model.params, mutable=True)), model.state
     for batch in batches():
         _, state = run(*batch, state=state)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-import tojax
+import anyjax
 
 
 class Block(nn.Module):
@@ -68,7 +68,7 @@ def batches(count: int = 200):
 
 
 if __name__ == "__main__":
-    model, losses = tojax.from_torch(make_step()[0]), []
+    model, losses = anyjax.from_torch(make_step()[0]), []
     run, state = jax.jit(partial(model.apply, model.params, mutable=True)), model.state
     for batch in batches():
         loss, state = run(*batch, state=state)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import tojax
+import anyjax
 
 
 def make_step():
@@ -45,13 +45,13 @@ def digits(count: int = 60):
 def main() -> None:
     """Trains in JAX, and looks at the result in torch."""
     step, net = make_step()
-    model = tojax.from_torch(step)  # weights, moments, learning rate: all of it is model.state
+    model = anyjax.from_torch(step)  # weights, moments, learning rate: all of it is model.state
     run = jax.jit(partial(model.apply, mutable=True))
     state, losses = model.state, []
     for images, labels in digits():
         loss, state = run(model.params, images, labels, state=state)
         losses.append(float(loss))
-    tojax.Model(model.params, state, model.source).to_torch()
+    anyjax.Model(model.params, state, model.source).to_torch()
     right = net.eval()(torch.from_numpy(images)).argmax(-1) == torch.from_numpy(labels)
     print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}, accuracy {right.float().mean():.0%}")
 

@@ -8,7 +8,7 @@ import optax
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-import tojax
+import anyjax
 
 GOOD, BAD = map(str.split, ("great lovely brilliant superb", "awful boring dreadful clumsy"))
 REST = str.split("the film was and its music story seemed to me at times quite rather")
@@ -28,7 +28,7 @@ def sentences(count: int, seed: int) -> list[dict]:
 
 def batches(samples: list[dict], size: int = 32):
     """Sorted by length, so that few are padded much."""
-    collate = tojax.train.bucket([8, 16], input_ids=0, attention_mask=0)
+    collate = anyjax.train.bucket([8, 16], input_ids=0, attention_mask=0)
     samples = sorted(samples, key=lambda sample: len(sample["input_ids"]))
     return [collate(samples[i : i + size]) for i in range(0, len(samples), size)]
 
@@ -42,13 +42,13 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": len(WORDS) + 1}
     config = BertConfig(**sizes, num_hidden_layers=2, num_attention_heads=4)
-    model = tojax.from_torch(BertForSequenceClassification(config)).train()
+    model = anyjax.from_torch(BertForSequenceClassification(config)).train()
     tx = optax.adamw(optax.warmup_cosine_decay_schedule(0, 5e-3, 10, 80))
-    step = tojax.train.make_step(metrics, tx, clip=1.0)
-    state = tojax.train.TrainState.create(model, tx, rng=0)
+    step = anyjax.train.make_step(metrics, tx, clip=1.0)
+    state = anyjax.train.TrainState.create(model, tx, rng=0)
     train, test = (batches(sentences(*given)) for given in ((512, 0), (128, 1)))
-    before = tojax.train.evaluate(state, test, metrics)
-    state = tojax.train.fit(state, step, train, epochs=5)
-    after = tojax.train.evaluate(state, test, metrics)
+    before = anyjax.train.evaluate(state, test, metrics)
+    state = anyjax.train.fit(state, step, train, epochs=5)
+    after = anyjax.train.evaluate(state, test, metrics)
     print(f"loss {before['loss']:.3f} -> {after['loss']:.3f}, accuracy {after['accuracy']:.0%}")
     print(f"compiled for {step.compilations} shapes")

@@ -7,7 +7,7 @@ import optax
 import torch
 from torch import nn
 
-import tojax
+import anyjax
 
 FRAMES, BANDS, DIGITS = 32, 12, 5
 
@@ -45,13 +45,13 @@ def heard(best: np.ndarray) -> list[int]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    model, tx = tojax.from_torch(listener()), optax.adam(1e-2)
-    step = tojax.train.make_step(loss, tx, clip=5.0)
-    state = tojax.train.TrainState.create(model, tx)
-    batches, test = tojax.train.Batches(spoken(512, 0), 32, key=0), spoken(100, 1)
-    before = tojax.train.evaluate(state, [test], loss)["loss"]
-    state = tojax.train.fit(state, step, batches, epochs=16)
-    after = tojax.train.evaluate(state, [test], loss)["loss"]
+    model, tx = anyjax.from_torch(listener()), optax.adam(1e-2)
+    step = anyjax.train.make_step(loss, tx, clip=5.0)
+    state = anyjax.train.TrainState.create(model, tx)
+    batches, test = anyjax.train.Batches(spoken(512, 0), 32, key=0), spoken(100, 1)
+    before = anyjax.train.evaluate(state, [test], loss)["loss"]
+    state = anyjax.train.fit(state, step, batches, epochs=16)
+    after = anyjax.train.evaluate(state, [test], loss)["loss"]
     said = [[int(x) for x in row if x] for row in test["labels"]]
     best = np.asarray(state.model(test["sound"]).argmax(1))
     right = np.mean([a == heard(b) for a, b in zip(said, best)])

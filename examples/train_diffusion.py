@@ -7,7 +7,7 @@ import optax
 import torch
 from torch import nn
 
-import tojax
+import anyjax
 
 STEPS = 50
 KEPT = jnp.cumprod(1 - jnp.linspace(1e-3, 0.2, STEPS))  # of the signal
@@ -47,13 +47,13 @@ def drawn(model, noise):
 if __name__ == "__main__":
     torch.manual_seed(0)
     layers = nn.Linear(10, 128), nn.SiLU(), nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 2)
-    model, tx = tojax.from_torch(Denoiser(*layers)), optax.adam(2e-3)
+    model, tx = anyjax.from_torch(Denoiser(*layers)), optax.adam(2e-3)
     rng = np.random.default_rng(0)
     circle = rng.normal(size=(4096, 2)).astype(np.float32)
     circle *= 2 / np.linalg.norm(circle, axis=1, keepdims=True)
     data = circle, rng.integers(0, 2**32, 4096, dtype=np.uint32)
-    batches, step = tojax.train.Batches(data, 128, key=0), tojax.train.make_step(loss, tx)
-    state = tojax.train.fit(tojax.train.TrainState.create(model, tx), step, batches, epochs=30)
+    batches, step = anyjax.train.Batches(data, 128, key=0), anyjax.train.make_step(loss, tx)
+    state = anyjax.train.fit(anyjax.train.TrainState.create(model, tx), step, batches, epochs=30)
     noise = jax.random.normal(jax.random.key(1), (500, 2))
     far = [abs(jnp.linalg.norm(x, axis=1) - 2).mean() for x in (noise, drawn(state.model, noise))]
     print(f"distance from the circle: {far[0]:.3f} -> {far[1]:.3f}")

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-import tojax
+import anyjax
 
 
 class Block(nn.Module):
@@ -40,17 +40,17 @@ if __name__ == "__main__":
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     train, test = (images[:1440], labels[:1440]), (images[1440:], labels[1440:])
-    model = tojax.from_torch(resnet()).train()
+    model = anyjax.from_torch(resnet()).train()
     tx = optax.adamw(optax.cosine_decay_schedule(1e-2, 110))
-    step = tojax.train.make_step(metrics, tx, ema=0.9)
-    state = tojax.train.TrainState.create(model, tx)
-    held_out = tojax.train.Batches(test, 119)
-    score = lambda state: tojax.train.evaluate(state, held_out, metrics)
+    step = anyjax.train.make_step(metrics, tx, ema=0.9)
+    state = anyjax.train.TrainState.create(model, tx)
+    held_out = anyjax.train.Batches(test, 119)
+    score = lambda state: anyjax.train.evaluate(state, held_out, metrics)
     folder, best = tempfile.mkdtemp(), "max eval_accuracy"
     options = {"folder": folder, "keep_best": best, "evaluate": score, "every": 55}
-    batches = tojax.train.Batches(train, 64, key=0)
-    state = tojax.train.fit(state, step, batches, steps=110, **options)
-    best = tojax.train.restore(folder, state, best)
+    batches = anyjax.train.Batches(train, 64, key=0)
+    state = anyjax.train.fit(state, step, batches, steps=110, **options)
+    best = anyjax.train.restore(folder, state, best)
     module = best.averaged.to_torch().eval()
     with torch.no_grad():
         accuracy = (module(torch.from_numpy(test[0])).argmax(-1).numpy() == test[1]).mean()

@@ -3,7 +3,7 @@
 It runs unchanged in one process, in several on this machine, in a Slurm job and on a TPU pod:
 
     python examples/train_fsdp.py MODEL text.txt out
-    python -m tojax.parallel.launch --processes 4 examples/train_fsdp.py MODEL text.txt out
+    python -m anyjax.parallel.launch --processes 4 examples/train_fsdp.py MODEL text.txt out
     srun python examples/train_fsdp.py MODEL text.txt out
 
 The folder `out` is one that all processes see. Stopped, or with fewer machines than before, the
@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from transformers import AutoTokenizer
 
-import tojax
+import anyjax
 
 STEPS, ROWS, LENGTH = 60, 16, 64  # steps, rows of a batch of all processes, tokens of a row
 
@@ -32,18 +32,18 @@ def tokens(model: str, text: str) -> np.ndarray:
 
 
 def main(source: str, text: str, out: str) -> None:
-    tojax.parallel.initialize()  # before anything else asks JAX for its devices
+    anyjax.parallel.initialize()  # before anything else asks JAX for its devices
     mesh = jax.make_mesh((jax.device_count(),), ("fsdp",))
-    model = tojax.from_pretrained(source, mesh=mesh, plan="fsdp").train()
+    model = anyjax.from_pretrained(source, mesh=mesh, plan="fsdp").train()
     tx = optax.adamw(optax.warmup_cosine_decay_schedule(0, 1e-3, 6, STEPS))
-    step = tojax.train.make_step(tojax.train.model_loss, tx, clip=1.0)
-    state = tojax.train.TrainState.create(model, tx)
+    step = anyjax.train.make_step(anyjax.train.model_loss, tx, clip=1.0)
+    state = anyjax.train.TrainState.create(model, tx)
 
     rows = tokens(source, text)
-    batches = tojax.train.Batches({"input_ids": rows, "labels": rows}, ROWS, key=0)
-    state = tojax.train.fit(state, step, batches, folder=out, steps=STEPS, every=20)
+    batches = anyjax.train.Batches({"input_ids": rows, "labels": rows}, ROWS, key=0)
+    state = anyjax.train.fit(state, step, batches, folder=out, steps=STEPS, every=20)
 
-    tojax.save_pretrained(state.model, Path(out, "model"))  # by all; the first process writes
+    anyjax.save_pretrained(state.model, Path(out, "model"))  # by all; the first process writes
     if jax.process_index() == 0:
         print(f"{jax.process_count()} processes, {jax.device_count()} devices: {state.step} steps")
 

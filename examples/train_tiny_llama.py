@@ -29,7 +29,7 @@ from tiny_llama_data import encode, read_corpus, train_tokenizer, windows
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-import tojax
+import anyjax
 
 NEW_TOKENS = 96
 PROMPTS = ("def main(", "class", "import os", "for i in range(")
@@ -71,7 +71,7 @@ def held_out(tokens: np.ndarray, length: int, limit: int) -> list[np.ndarray]:
 def continuation(model, tokenizer, prompt: str) -> str:
     """The greedy continuation, prompt included."""
     ids = np.array([tokenizer(prompt).input_ids])
-    return tokenizer.decode(tojax.generate(model, ids, max_new_tokens=NEW_TOKENS)[0].tolist())
+    return tokenizer.decode(anyjax.generate(model, ids, max_new_tokens=NEW_TOKENS)[0].tolist())
 
 
 class Windows:
@@ -94,7 +94,7 @@ class Windows:
             yield windows(self.tokens, args.batch // (1 + late), args.length * (1 + late), rng)
 
 
-def save(folder: Path, model: tojax.Model, tokenizer, curve: list[tuple], recipe: str):
+def save(folder: Path, model: anyjax.Model, tokenizer, curve: list[tuple], recipe: str):
     """Write everything beside `folder`, then swap: a reader never sees half a checkpoint."""
     fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     for leftover in (fresh, old):
@@ -156,7 +156,7 @@ the word after it.
 """
 
 
-def size(model: tojax.Model) -> int:
+def size(model: anyjax.Model) -> int:
     """How many numbers it has learned."""
     return sum(x.size for x in model.params.values())
 
@@ -177,18 +177,18 @@ def make_optimizer(steps: int, peak: float) -> optax.GradientTransformation:
 def fit(args: argparse.Namespace, module, tokens: np.ndarray, val: np.ndarray):
     """Trains in the folder `args.run`; returns the model and the loss curve."""
     tx = make_optimizer(args.steps, args.lr)
-    step = tojax.train.make_step(loss_of, tx, clip=1.0)
-    state = tojax.train.TrainState.create(tojax.from_torch(module), tx)
+    step = anyjax.train.make_step(loss_of, tx, clip=1.0)
+    state = anyjax.train.TrainState.create(anyjax.from_torch(module), tx)
     rows, begin = held_out(val, args.length, limit=64), time.process_time()
 
     def evaluate(state):
-        found = tojax.train.evaluate(state, rows, loss_of)
+        found = anyjax.train.evaluate(state, rows, loss_of)
         minutes = (time.process_time() - begin) / 60
         print(f"step {state.step}/{args.steps}  validation {found['loss']:.3f}  {minutes:.1f} min")
         return {**found, "minutes": minutes}
 
     options = {"folder": args.run, "evaluate": evaluate, "every": args.report}
-    state = tojax.train.fit(state, step, Windows(tokens, args), **options)
+    state = anyjax.train.fit(state, step, Windows(tokens, args), **options)
     return state.model, curve_of(args)
 
 
@@ -220,7 +220,7 @@ def run(args: argparse.Namespace) -> None:
     model, curve = fit(args, build_model(tokenizer), tokens, val)
     long, seen = 2 * args.length, curve[-1][1]
     train_loss, val_loss = (
-        tojax.train.evaluate(model, held_out(part, long, limit=200), loss_of)["loss"]
+        anyjax.train.evaluate(model, held_out(part, long, limit=200), loss_of)["loss"]
         for part in (tokens, val)
     )
     minutes = [0, *(row[4] for row in curve)]

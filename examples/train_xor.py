@@ -8,7 +8,7 @@ import optax
 import torch
 from matplotlib.figure import Figure
 
-import tojax
+import anyjax
 
 
 def data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,13 +42,13 @@ def picture(model, points, labels, file: str) -> None:
 if __name__ == "__main__":
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    model, tx = tojax.from_torch(module), optax.adam(3e-2)
-    state = tojax.train.TrainState.create(model, tx)
-    step = tojax.train.make_step(metrics, tx)
+    model, tx = anyjax.from_torch(module), optax.adam(3e-2)
+    state = anyjax.train.TrainState.create(model, tx)
+    step = anyjax.train.make_step(metrics, tx)
     test = data(200, seed=1)
-    before = tojax.train.evaluate(state, [test], metrics)
-    batches = tojax.train.Batches(data(1000, seed=0), 100, key=0)
-    state = tojax.train.fit(state, step, batches, epochs=15)
-    after = tojax.train.evaluate(state, [test], metrics)
+    before = anyjax.train.evaluate(state, [test], metrics)
+    batches = anyjax.train.Batches(data(1000, seed=0), 100, key=0)
+    state = anyjax.train.fit(state, step, batches, epochs=15)
+    after = anyjax.train.evaluate(state, [test], metrics)
     print(f"loss {before['loss']:.3f} -> {after['loss']:.3f}, accuracy {after['accuracy']:.0%}")
     picture(state.model, *test, sys.argv[1] if len(sys.argv) > 1 else "xor.png")

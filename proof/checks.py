@@ -17,10 +17,10 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 from transformers import PreTrainedModel
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, NotRolled
 from proof.comparison import NotApplicable, Wrong, compare, first_line, settle
 from proof.tiny_inputs import Inputs, Tiny, call
-from tojax.errors import DataDependent, NotRolled
 
 VALUES, GRADIENTS = 1e-4, 1e-3  # parts of an array's largest value
 NEW_TOKENS = 6
@@ -45,8 +45,8 @@ class Checks:
         self.traces = 0
 
     @functools.cached_property
-    def model(self) -> tojax.Model:
-        return tojax.from_torch(self.case.model)
+    def model(self) -> anyjax.Model:
+        return anyjax.from_torch(self.case.model)
 
     @functools.cached_property
     def jitted(self) -> Callable:
@@ -147,7 +147,7 @@ class Checks:
         with warnings.catch_warnings():
             warnings.simplefilter("error", NotRolled)
             try:
-                rolled = self._with_example(functools.partial(tojax.transforms.roll, self.model))
+                rolled = self._with_example(functools.partial(anyjax.transforms.roll, self.model))
             except NotRolled as warning:
                 raise NotApplicable("no layers repeat") from warning
         self._compare(floats(rolled(**self.example)))
@@ -172,11 +172,11 @@ class Checks:
         settle(got, self.case.outputs, exact, VALUES, self.case.random)
 
     def save(self) -> None:
-        """``tojax.load`` of ``model.save``, and transformers' loading of ``save_pretrained``."""
+        """``anyjax.load`` of ``model.save``, and transformers' loading of ``save_pretrained``."""
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder, "model")
             self._with_example(functools.partial(self.model.save, saved, platforms=("cpu",)))
-            self._compare(floats(tojax.load(saved)(**self.example)))
+            self._compare(floats(anyjax.load(saved)(**self.example)))
             again = reloaded(self.case.model, self.model, Path(folder, "a"), Path(folder, "b"))
             compare(call(again, self.case.inputs), self.case.outputs, VALUES, self.case.random)
 
@@ -199,19 +199,19 @@ class Checks:
         if not isinstance(wanted, torch.Tensor) or wanted.is_floating_point():
             raise NotApplicable("transformers generates no tokens alone")
         arrays = {k: v.numpy() for k, v in left.items()}
-        got = np.asarray(tojax.generate(self.model, **arrays, **options))
+        got = np.asarray(anyjax.generate(self.model, **arrays, **options))
         if not np.array_equal(got, wanted.numpy()):
             raise Wrong(f"tokens differ from transformers': {different(got, wanted.numpy())}")
 
     def shard(self) -> None:
         """The weights divided over a mesh of four devices give the same."""
         mesh = jax.make_mesh((4,), ("model",))
-        shard = functools.partial(tojax.parallel.shard, self.model, mesh, "tp")
+        shard = functools.partial(anyjax.parallel.shard, self.model, mesh, "tp")
         self._compare(floats(self._with_example(shard)(**self.example)))
 
     def flax(self) -> None:
         """Flax source is written, and agrees with the module where it checks itself."""
-        tojax.flax.source(fresh(self.case.model), **copy.deepcopy(self.case.inputs))
+        anyjax.flax.source(fresh(self.case.model), **copy.deepcopy(self.case.inputs))
 
 
 CHECKS = ("forward", "gradient", "jit", "vmap", "roll", "save", "generate", "shard", "flax")
@@ -225,7 +225,7 @@ def different(got: np.ndarray, wanted: np.ndarray) -> str:
 
 
 def reloaded(
-    module: PreTrainedModel, model: tojax.Model, folder: Path, other: Path
+    module: PreTrainedModel, model: anyjax.Model, folder: Path, other: Path
 ) -> PreTrainedModel:
     """Returns the module of the checkpoint that ``model.save_pretrained`` writes.
 

@@ -25,18 +25,18 @@ MEANING = {
     "gradient": "the gradients of all parameters equal torch's",
     "jit": "one `jax.jit` of `model.apply`, traced once, right for values that it never saw",
     "vmap": "`jax.vmap` over a batch of inputs, but for those that decide shapes, equals the loop",
-    "roll": "`tojax.transforms.roll` runs the repeated layers as one loop, the output is the same",
-    "save": "`tojax.load` of `model.save`, and transformers' loading of `save_pretrained`, agree",
+    "roll": "`anyjax.transforms.roll` runs the repeated layers as one loop, the output is the same",
+    "save": "`anyjax.load` of `model.save`, and transformers' loading of `save_pretrained`, agree",
     "generate": "greedy generation picks transformers' tokens",
     "shard": "the weights are divided over a mesh of four devices, the output is the same",
-    "flax": "`tojax.flax.source` writes nnx source code, which agrees with torch's module",
+    "flax": "`anyjax.flax.source` writes nnx source code, which agrees with torch's module",
 }
 # The page of each file of results: title, what the suites are.
 SUITES = {
     "torch": (
         "PyTorch",
         "PyTorch tests its own operators and modules with two databases of samples, `op_db` and "
-        "`module_db`. Here the same samples are run by torch and by tojax, and compared: values, "
+        "`module_db`. Here the same samples are run by torch and by anyjax, and compared: values, "
         "gradients, forward mode, `vmap`, and several dtypes. "
         "[All operators](../ops.md) has the lowerings.",
     ),

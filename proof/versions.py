@@ -1,4 +1,4 @@
-"""The versions that tojax is tested with, as `make compat`, `lowest` and `newest` record them.
+"""The versions that anyjax is tested with, as `make compat`, `lowest` and `newest` record them.
 
 python -m proof.versions record REPORT.xml N [TESTS]   counts of a test run, what is installed here
 python -m proof.versions table          docs/proof/versions.md
@@ -34,23 +34,23 @@ COLUMNS = ("date", *NAMES, "every", "tests", "feature", *KINDS)
 # Folders of tests by what they are about; the first that fits counts.
 FEATURES = {
     "generation": ("tests.hf.generation",),
-    "Hugging Face": ("tests.hf", "tojax.hf"),
-    "StableHLO": ("tests.stablehlo", "tests.conformance.test_stablehlo", "tojax.stablehlo"),
-    "ONNX": ("tests.onnx", "tests.conformance.test_onnx", "tojax.onnx"),
+    "Hugging Face": ("tests.hf", "anyjax.hf"),
+    "StableHLO": ("tests.stablehlo", "tests.conformance.test_stablehlo", "anyjax.stablehlo"),
+    "ONNX": ("tests.onnx", "tests.conformance.test_onnx", "anyjax.onnx"),
     "TensorFlow": (
         "tests.tensorflow",
         "tests.conformance.test_t",
         "tests.conformance.tensorflow",
-        "tojax.tensorflow",
+        "anyjax.tensorflow",
     ),
-    "PyTorch": ("tests.torch", "tests.conformance", "tojax.torch"),
-    "Flax modules and source": ("tests.flax", "tojax.flax"),
-    "roll, quantize": ("tests.transforms", "tojax.transforms"),
-    "sharding": ("tests.parallel", "tojax.parallel"),
-    "training": ("tests.train", "tojax.train"),
-    "save and load": ("tests.saved", "tojax.saved"),
-    "SavedModel and ONNX": ("tests.export", "tojax.export"),
-    "command line": ("tests.cli", "tojax.cli"),
+    "PyTorch": ("tests.torch", "tests.conformance", "anyjax.torch"),
+    "Flax modules and source": ("tests.flax", "anyjax.flax"),
+    "roll, quantize": ("tests.transforms", "anyjax.transforms"),
+    "sharding": ("tests.parallel", "anyjax.parallel"),
+    "training": ("tests.train", "anyjax.train"),
+    "save and load": ("tests.saved", "anyjax.saved"),
+    "SavedModel and ONNX": ("tests.export", "anyjax.export"),
+    "command line": ("tests.cli", "anyjax.cli"),
     "the rest": ("",),
 }
 HEAD = ("Python", "passed", "expected to fail", "failed", "on")

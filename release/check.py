@@ -28,13 +28,13 @@ EXTRAS = ("core", *(x for x in PROJECT["optional-dependencies"] if x not in ("de
 CONSTRAINTS = ROOT / ("constraints.txt" if sys.version_info < (3, 12) else "constraints-3.12.txt")
 
 INPUTS = """
-import sys, numpy as np, tojax, torch, transformers
+import sys, numpy as np, anyjax, torch, transformers
 from benchmarks import gguf_file
 folder = sys.argv[1]
 llama = transformers.AutoModelForCausalLM.from_pretrained("examples/tiny-llama")
 gguf_file.write(llama, folder + "/tiny.gguf", None)
 module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
-model = tojax.from_torch(module)
+model = anyjax.from_torch(module)
 x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 model.save(folder + "/saved", x)
 np.save(folder + "/saved.npy", model(x))
@@ -70,7 +70,7 @@ def assert_contents(wheel: Path) -> None:
     """Checks that a wheel has the whole package and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    tracked = run("git", "ls-files", "tojax").split()
+    tracked = run("git", "ls-files", "anyjax").split()
     missing = {name for name in tracked if name not in names}
     further = {name for name in names - set(tracked) if ".dist-info/" not in name}
     if missing or further:

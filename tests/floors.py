@@ -1,6 +1,6 @@
 """The floors of the house: what may import what."""
 
-# Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
+# Imports go down this list. "" is the facade, anyjax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "html_text", "trees", "units", "warn_once", "numerics"),
     ("dtypes", "multiprocess", "private_names", "table"),
@@ -19,7 +19,7 @@ FRONTENDS = FLOORS[5]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo"), ("onnx", "stablehlo")}
 # The floors inside of parts: rooms and the files beside them.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "tojax.torch": (
+    "anyjax.torch": (
         ("core",),
         ("ops", "aliasing", "data_dependent", "state"),
         ("control_flow",),
@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("dynamo", "flax_module", "interop"),
         ("",),
     ),
-    "tojax.torch.state": (
+    "anyjax.torch.state": (
         ("closures", "none_attributes", "torchscript"),
         ("attribute_tree",),
         ("collected", "module_copy", "optim", "uncarried"),
@@ -40,14 +40,14 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("slots",),
         ("",),
     ),
-    "tojax.torch.dynamo": (
+    "anyjax.torch.dynamo": (
         ("interpreter", "layout"),
         ("program",),
         ("buckets",),
         ("backend",),
         ("",),
     ),
-    "tojax.torch.dynamo.buckets": (
+    "anyjax.torch.dynamo.buckets": (
         ("bucketed",),
         ("call",),
         ("elementwise", "layers", "normalization", "reductions", "views"),
@@ -55,13 +55,13 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("program",),
         ("",),
     ),
-    "tojax.torch.data_dependent": (
+    "anyjax.torch.data_dependent": (
         ("int64", "source_line", "split_of_concat", "traced_index", "traced_numbers"),
         ("assertions", "overflow_guards", "padded"),
         ("value_queries",),
         ("",),
     ),
-    "tojax.torch.eager": (
+    "anyjax.torch.eager": (
         ("random_keys", "tensor"),
         ("factories", "gradients", "host_reads", "moved", "views"),
         ("fallback",),
@@ -72,7 +72,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("jittable",),
         ("",),
     ),
-    "tojax.tensorflow": (
+    "anyjax.tensorflow": (
         ("core",),
         ("ops", "state"),
         ("control_flow",),
@@ -80,7 +80,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("source",),
         ("preprocessing", "compat", ""),
     ),
-    "tojax.stablehlo": (
+    "anyjax.stablehlo": (
         ("core",),
         ("ops",),
         ("control_flow",),
@@ -89,15 +89,15 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("source",),
         ("",),
     ),
-    "tojax.onnx": (
+    "anyjax.onnx": (
         ("core",),
         ("ops", "control_flow"),
         ("engine",),
         ("source",),
         ("",),
     ),
-    "tojax.flax": (("wrap", "codegen", "matching"), ("",)),
-    "tojax.flax.codegen": (
+    "anyjax.flax": (("wrap", "codegen", "matching"), ("",)),
+    "anyjax.flax.codegen": (
         ("author", "python"),
         ("graph",),
         ("check", "ops"),
@@ -107,29 +107,29 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("_source",),
         ("",),
     ),
-    "tojax.hf": (
+    "anyjax.hf": (
         ("loading",),
         ("generation", "_save_pretrained"),
         ("_pipeline", "estimate_call", "exporters"),
         ("",),
     ),
-    "tojax.hf.generation": (
+    "anyjax.hf.generation": (
         ("request",),
         ("decode", "saved_loop"),
         ("job",),
         ("_generate",),
         ("",),
     ),
-    "tojax.train": (("data",), ("step",), ("run",), ("adapters",), ("",)),
-    "tojax.parity": (("sides",), ("judge",), ("reproduce", "report"), ("_verify",), ("",)),
-    "tojax.parallel": (
+    "anyjax.train": (("data",), ("step",), ("run",), ("adapters",), ("",)),
+    "anyjax.parity": (("sides",), ("judge",), ("reproduce", "report"), ("_verify",), ("",)),
+    "anyjax.parallel": (
         ("_initialize", "collectives", "forward", "launch", "plans"),
         ("_shard", "batches"),
         ("_explain", "estimation"),
         ("_estimate",),
         ("",),
     ),
-    "tojax.parallel.estimation": (
+    "anyjax.parallel.estimation": (
         ("chips", "divide"),
         ("cost",),
         ("call",),
@@ -140,14 +140,14 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # Parts that could be packages of their own, and all that they import of ours.
 FENCES = {
-    "tojax.flax.codegen": ("tojax.errors", "tojax.warn_once", "tojax.torch.engine.callback"),
-    "tojax.tensorflow": (
-        *(f"tojax.{part}" for name in FLOORS[:5] for part in name),
-        "tojax.stablehlo",
+    "anyjax.flax.codegen": ("anyjax.errors", "anyjax.warn_once", "anyjax.torch.engine.callback"),
+    "anyjax.tensorflow": (
+        *(f"anyjax.{part}" for name in FLOORS[:5] for part in name),
+        "anyjax.stablehlo",
     ),
-    "tojax.parallel.estimation": (
-        *(f"tojax.{part}" for name in FLOORS[:5] for part in name),
-        "tojax.parallel",
-        "tojax.transforms",
+    "anyjax.parallel.estimation": (
+        *(f"anyjax.{part}" for name in FLOORS[:5] for part in name),
+        "anyjax.parallel",
+        "anyjax.transforms",
     ),
 }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.floors import FENCES, FLOORS, FRONTENDS, NEIGHBOURS
 
-PACKAGE = "tojax"
+PACKAGE = "anyjax"
 
 MAX_LINES, HARD_LINES, MAX_FUNCTION, MAX_LOWERING, MAX_WIDTH = 400, 600, 50, 20, 100
 
@@ -31,12 +31,12 @@ class Import(NamedTuple):
 
 
 def module_name(path: str) -> str:
-    """``tojax/torch/__init__.py`` -> ``tojax.torch``."""
+    """``anyjax/torch/__init__.py`` -> ``anyjax.torch``."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def unit(module: str) -> str:
-    """The part of the house that a module belongs to: ``tojax.torch.ops.sort`` -> ``torch``."""
+    """The part of the house that a module belongs to: ``anyjax.torch.ops.sort`` -> ``torch``."""
     return [*module.split("."), ""][1]
 
 
@@ -152,7 +152,7 @@ def untested(files: Mapping[str, str], tests: Iterable[str]) -> dict[str, str]:
     missing = {}
     for path, text in files.items():
         folder, _, name = path.removesuffix(".py").rpartition("/")
-        test = f"tests/{folder.removeprefix('tojax/')}/test_{name.lstrip('_')}"
+        test = f"tests/{folder.removeprefix('anyjax/')}/test_{name.lstrip('_')}"
         if not name.startswith("__") and not any(x.startswith(f"{test}_") for x in suites):
             nodes = ast.walk(ast.parse(text))
             if any(isinstance(node, (ast.FunctionDef, ast.Lambda)) for node in nodes):

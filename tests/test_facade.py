@@ -4,13 +4,13 @@ import importlib
 
 import pytest
 
-import tojax
+import anyjax
 
 
 def test_dir_lists_the_parts():
-    listed = dir(tojax)
+    listed = dir(anyjax)
     parts = {"train", "flax", "transforms", "parallel", "export", "hf", "errors"}
-    assert parts | {*tojax.__all__} <= {*listed}
+    assert parts | {*anyjax.__all__} <= {*listed}
     assert "functools" not in listed
 
 
@@ -20,22 +20,22 @@ def test_dir_lists_the_parts():
 )
 def test_wrong_names(name, near):
     with pytest.raises(AttributeError, match=f"did you mean .*{near}") as raised:
-        getattr(tojax, name)
+        getattr(anyjax, name)
     assert "transforms" in str(raised.value)
 
 
 def test_a_name_like_no_other():
     with pytest.raises(AttributeError, match=r"'zzz'\. It has Cache"):
-        tojax.zzz
+        anyjax.zzz
 
 
 def test_names_that_lie_elsewhere_are_there():
-    for place in tojax._ELSEWHERE.values():
+    for place in anyjax._ELSEWHERE.values():
         home, _, name = place.partition(".")
         if home == "Model":
             continue
         pytest.importorskip({"flax": "flax", "train": "optax"}.get(home, "jax"))
-        assert hasattr(importlib.import_module(f"tojax.{home}"), name), place
+        assert hasattr(importlib.import_module(f"anyjax.{home}"), name), place
 
 
 INSTEAD = {
@@ -47,7 +47,7 @@ INSTEAD = {
 
 @pytest.mark.parametrize("name", INSTEAD)
 def test_names_of_other_libraries(name):
-    model = tojax.Model({}, {}, None)
+    model = anyjax.Model({}, {}, None)
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{INSTEAD[name]}"):
         getattr(model, name)
     assert not hasattr(model, name)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-import tojax
+import anyjax
 from tests import house
 from tests.expectations import complaints, expected_failures
 from tests.floors import ROOMS
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TOPS = ("tojax", "tests", "examples", "benchmarks", "docs", "proof")
+TOPS = ("anyjax", "tests", "examples", "benchmarks", "docs", "proof")
 NESTED = {
     "jaxlib": "jax",
     "ml-dtypes": "jax",
@@ -37,7 +37,7 @@ def sources() -> dict[str, str]:
 
 
 def product() -> dict[str, str]:
-    return {path: text for path, text in sources().items() if path.startswith("tojax/")}
+    return {path: text for path, text in sources().items() if path.startswith("anyjax/")}
 
 
 def texts() -> dict[str, str]:
@@ -68,9 +68,9 @@ def each(check, files):
 
 def facade():
     """The facade's names with what they are; what its folder or its extra lacks is left out."""
-    for name in tojax.__all__:
+    for name in anyjax.__all__:
         try:
-            yield name, getattr(tojax, name)
+            yield name, getattr(anyjax, name)
         except ImportError as error:
             if error.name in {house.module_name(path) for path in product()}:
                 raise
@@ -88,7 +88,7 @@ def covers():
 
 def mirror():
     """(modules that should have a test file, all test files)"""
-    parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf", "train", "transforms"))
+    parts = tuple(f"anyjax/{x}/" for x in (*house.FRONTENDS, "hf", "train", "transforms"))
     modules = {path: text for path, text in product().items() if path.startswith(parts)}
     return modules, [path for path in sources() if path.startswith("tests/")]
 
@@ -145,10 +145,10 @@ def test_parts_that_could_be_packages_need_little_of_the_others():
 
 def test_private_names_of_others_are_in_one_place():
     pytest.importorskip("transformers")
-    from tojax.hf.generation.request import private as generation
-    from tojax.hf.loading import private as loading
-    from tojax.tensorflow.core import private as tensorflow
-    from tojax.torch.core import private as torch
+    from anyjax.hf.generation.request import private as generation
+    from anyjax.hf.loading import private as loading
+    from anyjax.tensorflow.core import private as tensorflow
+    from anyjax.torch.core import private as torch
 
     known = {n for x in (torch, loading, generation, tensorflow) for n in x.ATTRIBUTES}
     files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
@@ -164,12 +164,12 @@ def test_no_import_cycles():
 
 def test_the_import_graph_is_the_one_that_grimp_sees():
     grimp = pytest.importorskip("grimp")
-    theirs = grimp.build_graph("tojax", cache_dir=None)
+    theirs = grimp.build_graph("anyjax", cache_dir=None)
     ours = house.graph(product())
     for module, targets in ours.items():
         # theirs counts lazy imports of the facade, and none by import_module
         seen = theirs.find_modules_directly_imported_by(module)
-        assert seen - {"tojax"} <= targets, module
+        assert seen - {"anyjax"} <= targets, module
 
 
 def test_no_module_shares_its_name_with_a_public_function():
@@ -206,7 +206,7 @@ def test_what_jax_keeps_of_its_internals_is_looked_up_in_one_place():
         [
             f"{path}: {name}"
             for path, text in product().items()
-            if path != "tojax/jaxprs.py"  # imports them for type checkers alone
+            if path != "anyjax/jaxprs.py"  # imports them for type checkers alone
             for name in re.findall(
                 r"^ *(?:from|import) (jaxlib|jax\.extend|jax\._src)\b", text, re.M
             )

@@ -6,29 +6,29 @@ import pytest
 
 from tests import house
 
-UP = {"tojax/errors.py": "def f():\n    from tojax import hf\n", "tojax/hf/__init__.py": ""}
+UP = {"anyjax/errors.py": "def f():\n    from anyjax import hf\n", "anyjax/hf/__init__.py": ""}
 BAD_FLOORS = {
     "upwards, in a function": UP,
-    "upwards, relative": {"tojax/model.py": "from . import cli", "tojax/cli/__init__.py": ""},
+    "upwards, relative": {"anyjax/model.py": "from . import cli", "anyjax/cli/__init__.py": ""},
     "upwards, by name": {
-        "tojax/model.py": "import importlib\nimportlib.import_module('tojax.hf')",
-        "tojax/hf/__init__.py": "",
+        "anyjax/model.py": "import importlib\nimportlib.import_module('anyjax.hf')",
+        "anyjax/hf/__init__.py": "",
     },
-    "upwards, two levels": {"tojax/torch/ops/sort.py": "from ...flax.wrap import to_nnx"},
-    "sideways": {"tojax/torch/a.py": "import tojax.stablehlo.module"},
-    "the facade at the top": {"tojax/torch/a.py": "import tojax"},
-    "a name of the facade": {"tojax/hf/a.py": "from tojax import Model", "tojax/model.py": ""},
-    "no floor": {"tojax/utils.py": ""},
+    "upwards, two levels": {"anyjax/torch/ops/sort.py": "from ...flax.wrap import to_nnx"},
+    "sideways": {"anyjax/torch/a.py": "import anyjax.stablehlo.module"},
+    "the facade at the top": {"anyjax/torch/a.py": "import anyjax"},
+    "a name of the facade": {"anyjax/hf/a.py": "from anyjax import Model", "anyjax/model.py": ""},
+    "no floor": {"anyjax/utils.py": ""},
 }
 GOOD_FLOORS = {
-    "tojax/__init__.py": "import tojax.hf",
-    "tojax/errors.py": "def f():\n    import tojax\n    from tojax import Model\n",
-    "tojax/model.py": "from tojax import errors\nfrom . import trees\nimport jax",
-    "tojax/trees.py": "",
-    "tojax/tensorflow/a.py": "from tojax.stablehlo.module import run",
-    "tojax/hf/a.py": "from ..parallel import shard\nfrom .b import c",
-    "tojax/hf/b.py": "",
-    "tojax/cli/run.py": "import tojax",
+    "anyjax/__init__.py": "import anyjax.hf",
+    "anyjax/errors.py": "def f():\n    import anyjax\n    from anyjax import Model\n",
+    "anyjax/model.py": "from anyjax import errors\nfrom . import trees\nimport jax",
+    "anyjax/trees.py": "",
+    "anyjax/tensorflow/a.py": "from anyjax.stablehlo.module import run",
+    "anyjax/hf/a.py": "from ..parallel import shard\nfrom .b import c",
+    "anyjax/hf/b.py": "",
+    "anyjax/cli/run.py": "import anyjax",
 }
 
 
@@ -45,33 +45,33 @@ def test_floors_can_pass():
 def test_rooms_can_fail():
     order = (("core",), ("engine", "ops"), ("",))
     files = {
-        "tojax/torch/core/a.py": "from tojax.torch.engine import b",
-        "tojax/torch/engine/b.py": "def f():\n    import tojax.torch",
-        "tojax/torch/ops/c.py": "import tojax.torch.core.a",
-        "tojax/torch/other/d.py": "",
-        "tojax/torch/__init__.py": "import tojax.torch.ops.c",
+        "anyjax/torch/core/a.py": "from anyjax.torch.engine import b",
+        "anyjax/torch/engine/b.py": "def f():\n    import anyjax.torch",
+        "anyjax/torch/ops/c.py": "import anyjax.torch.core.a",
+        "anyjax/torch/other/d.py": "",
+        "anyjax/torch/__init__.py": "import anyjax.torch.ops.c",
     }
-    names = [name for name, _ in house.rooms(files, "tojax.torch", order)]
+    names = [name for name, _ in house.rooms(files, "anyjax.torch", order)]
     assert names == [
-        "tojax.torch.core.a -> tojax.torch.engine.b",
-        "tojax.torch.engine.b -> tojax.torch",
-        "tojax/torch/other/d.py",
+        "anyjax.torch.core.a -> anyjax.torch.engine.b",
+        "anyjax.torch.engine.b -> anyjax.torch",
+        "anyjax/torch/other/d.py",
     ]
 
 
 def test_mirrored_can_fail():
     body = "def f(): ..."
-    files = ["tojax/torch/core/a.py", "tojax/torch/core/__init__.py", "tojax/hf/_b.py"]
-    files = dict.fromkeys(files, body) | {"tojax/hf/names.py": "NAMES = [1]"}
+    files = ["anyjax/torch/core/a.py", "anyjax/torch/core/__init__.py", "anyjax/hf/_b.py"]
+    files = dict.fromkeys(files, body) | {"anyjax/hf/names.py": "NAMES = [1]"}
     assert len(house.mirrored(files, [], {})) == 2
     tests = ["tests/torch/core/test_a_fast.py", "tests/hf/test_b.py", "tests/hf/test_ab.py"]
     assert house.mirrored(files, tests, {}) == []
-    cover = {"tojax/torch/core/": ["tests/test_x.py"]}
+    cover = {"anyjax/torch/core/": ["tests/test_x.py"]}
     assert house.mirrored(files, [*tests[1:], "tests/test_x.py"], cover) == []
     (gone,) = house.mirrored(files, tests[1:], cover)
     assert gone[1] == "there is no tests/test_x.py"
     (idle,) = house.mirrored(files, [*tests, "tests/test_x.py"], cover)
-    assert idle == ("covered tojax/torch/core/", "every module there has a test file")
+    assert idle == ("covered anyjax/torch/core/", "every module there has a test file")
 
 
 def test_processes_can_fail():
@@ -97,23 +97,23 @@ BAD_NAMES = [
 def test_foreign_private_can_fail(text):
     assert len(house.foreign_private(text, ["_known"], [])) == 1
     good = "self._mine, op._known, torch.ops.aten._sum, aten._sum.default, x.__class__"
-    good += "\nfrom torch.utils._pytree import tree_map\nfrom tojax.t import _u\nself._mine = 1"
+    good += "\nfrom torch.utils._pytree import tree_map\nfrom anyjax.t import _u\nself._mine = 1"
     assert house.foreign_private(good, ["_known"], house.defined_names(good)) == []
 
 
 def test_cycles_can_fail():
-    modules = {"tojax/hf/a.py": "from . import b", "tojax/hf/b.py": "def f(): import tojax.hf.a"}
+    modules = {"anyjax/hf/a.py": "from . import b", "anyjax/hf/b.py": "def f(): import anyjax.hf.a"}
     assert [name for name, _ in house.cycles(modules)] == ["cycle of modules"]
     package = {
-        "tojax/hf/__init__.py": "from .a import x",
-        "tojax/hf/a.py": "from tojax.hf import y",
+        "anyjax/hf/__init__.py": "from .a import x",
+        "anyjax/hf/a.py": "from anyjax.hf import y",
     }
     assert [name for name, _ in house.cycles(package)] == ["cycle of modules"]
     parts = {
-        "tojax/train/a.py": "import tojax.flax.b",
-        "tojax/train/c.py": "",
-        "tojax/flax/b.py": "",
-        "tojax/flax/d.py": "import tojax.train.c",
+        "anyjax/train/a.py": "import anyjax.flax.b",
+        "anyjax/train/c.py": "",
+        "anyjax/flax/b.py": "",
+        "anyjax/flax/d.py": "import anyjax.train.c",
     }
     ((name, path),) = house.cycles(parts)
     assert name == "cycle of parts"
@@ -134,14 +134,14 @@ def function(body: int, doc: int = 1, filler: str = "x = 1") -> str:
 
 
 def test_function_length_can_fail():
-    long = ("function tojax/a.py:C.f", "51 lines, at most 50")
-    assert house.functions("tojax/a.py", function(49)) == [long]
-    assert house.functions("tojax/a.py", function(48, doc=30)) == []
-    assert house.functions("tojax/torch/ops/a.py", function(18)) == []
-    assert house.functions("tojax/torch/ops/a.py", function(18, 5, "# why\n\n    x = 1")) == []
-    assert len(house.functions("tojax/torch/ops/a.py", function(19))) == 1
+    long = ("function anyjax/a.py:C.f", "51 lines, at most 50")
+    assert house.functions("anyjax/a.py", function(49)) == [long]
+    assert house.functions("anyjax/a.py", function(48, doc=30)) == []
+    assert house.functions("anyjax/torch/ops/a.py", function(18)) == []
+    assert house.functions("anyjax/torch/ops/a.py", function(18, 5, "# why\n\n    x = 1")) == []
+    assert len(house.functions("anyjax/torch/ops/a.py", function(19))) == 1
     under_if = "if 1:\n  def f():" + "\n    x = 1" * 60
-    assert len(house.functions("tojax/a.py", under_if)) == 1
+    assert len(house.functions("anyjax/a.py", under_if)) == 1
 
 
 OLD = [
@@ -160,16 +160,16 @@ def test_old_names_can_fail(text):
 
 
 def test_shadows_can_fail():
-    verify = {"tojax/verify/__init__.py": "", "tojax/hf/generate.py": ""}
-    assert house.shadows(verify, ["verify", "generate"])[0][0] == "shadow tojax.verify"
+    verify = {"anyjax/verify/__init__.py": "", "anyjax/hf/generate.py": ""}
+    assert house.shadows(verify, ["verify", "generate"])[0][0] == "shadow anyjax.verify"
     roll = {
-        "tojax/transforms/__init__.py": "from .roll import roll",
-        "tojax/transforms/roll.py": "",
+        "anyjax/transforms/__init__.py": "from .roll import roll",
+        "anyjax/transforms/roll.py": "",
     }
     assert len(house.shadows(roll, [])) == 1
-    private = {"tojax/t/__init__.py": "from ._roll import roll", "tojax/t/_roll.py": ""}
+    private = {"anyjax/t/__init__.py": "from ._roll import roll", "anyjax/t/_roll.py": ""}
     assert house.shadows(private, ["roll"]) == []
-    module = {"tojax/t/__init__.py": "from tojax.t import table", "tojax/t/table.py": ""}
+    module = {"anyjax/t/__init__.py": "from anyjax.t import table", "anyjax/t/table.py": ""}
     assert house.shadows(module, []) == []
 
 

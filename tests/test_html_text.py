@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax import html_text, units
+from anyjax.transforms.rolling.report import Loop
+from anyjax.transforms.rolling.report import Report as Loops
 from tests.browser import Window
 from tests.explorer.models import HOSTILE, X, hostile, model
 from tests.parity.reports import comparison, report
-from tojax import html_text, units
-from tojax.transforms.rolling.report import Loop
-from tojax.transforms.rolling.report import Report as Loops
 
 ROW = np.ones((1, 3), np.float32)
 
@@ -29,11 +29,11 @@ def of_verify():
 
 def of_explain():
     mesh = jax.make_mesh((1,), ("<b>",))
-    return tojax.parallel.explain(hostile(), mesh, {}, ROW)
+    return anyjax.parallel.explain(hostile(), mesh, {}, ROW)
 
 
 def of_estimate():
-    estimate = tojax.parallel.estimate(hostile(), "v6e-1", {}, ROW)
+    estimate = anyjax.parallel.estimate(hostile(), "v6e-1", {}, ROW)
     return dataclasses.replace(estimate, model=HOSTILE, notes=(HOSTILE,))
 
 
@@ -43,7 +43,7 @@ OBJECTS = {
     "explain": of_explain,
     "estimate": of_estimate,
     "loops": lambda: Loops((Loop(2, 3, (HOSTILE,), HOSTILE),), 2, 1, (HOSTILE,)),
-    "explore": lambda: tojax.explore(hostile(), ROW),
+    "explore": lambda: anyjax.explore(hostile(), ROW),
 }
 
 
@@ -93,7 +93,7 @@ def test_trees_join_single_steps_and_count_what_is_too_much():
 
 
 def test_healthy_reports_say_so():
-    text = tojax.verify(model(), X)._repr_html_()
+    text = anyjax.verify(model(), X)._repr_html_()
     assert ": equal<" in text and "at fault" not in text
     assert "1, 1 at fault" not in text and "fault" in of_verify()._repr_html_()
 

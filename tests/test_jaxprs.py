@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tojax import jaxprs
-from tojax.errors import UntestedVersion
+from anyjax import jaxprs
+from anyjax.errors import UntestedVersion
 
 
 def custom_vjp():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import StaticArgument
 from tests.tolerance import assert_close
-from tojax.errors import StaticArgument
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -43,7 +43,7 @@ class Net(torch.nn.Module):
 
 
 def test_python_values_are_static_by_themselves():
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     assert_close(model(X, 3.0).logits, 3 * X)
     assert_close(model(X, flag=False, extra={"a": [1, None]}).logits, X)
     out = model(X, mode="other")
@@ -52,7 +52,7 @@ def test_python_values_are_static_by_themselves():
 
 
 def test_objects_pass_in_and_out_without_registration():
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     store = Store()
     out, store = model(X, mode="cached", cache=store)
     out, store = model(X, mode="cached", cache=store)
@@ -67,7 +67,7 @@ def test_an_argument_that_decides_shapes_becomes_static():
     def function(x, grid):
         return torch.cat([x] * int(grid[0]), 0) * grid[1]
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     with pytest.warns(StaticArgument, match="grid"):
         out = model(X, np.array([3, 2]))
     assert_close(out, np.concatenate([X] * 3) * 2)
@@ -76,21 +76,21 @@ def test_an_argument_that_decides_shapes_becomes_static():
 
 @pytest.mark.parametrize("kind", [np.array, jnp.array, torch.tensor])
 def test_an_argument_that_is_closed_over_decides_shapes(kind):
-    model = tojax.from_torch(lambda x, grid: torch.cat([x] * int(grid.max()), 0).sum(0) * grid[1])
+    model = anyjax.from_torch(lambda x, grid: torch.cat([x] * int(grid.max()), 0).sum(0) * grid[1])
     grid = kind([3, 2])
     apply = lambda x: model.apply({}, x, grid)
     assert_close(jax.jit(apply)(X), 6 * X.sum(0))
     assert_close(jax.jit(jax.vmap(apply))(X[None]), 6 * X.sum(0)[None])
     assert_close(jax.jit(jax.grad(lambda x: apply(x).sum()))(X), np.full_like(X, 6))
-    with pytest.raises(tojax.errors.DataDependent, match="the values of grid"):
+    with pytest.raises(anyjax.errors.DataDependent, match="the values of grid"):
         jax.jit(model.apply)({}, X, jnp.array([3, 2]))
-    with pytest.raises(tojax.errors.DataDependent, match="the values of grid"):
+    with pytest.raises(anyjax.errors.DataDependent, match="the values of grid"):
         jax.jit(lambda x, grid: model(x, grid))(X, jnp.array([3, 2]))
 
 
 def test_floats_that_decide_are_an_error():
-    model = tojax.from_torch(lambda x: x * float(x.sum()))
-    with pytest.raises(tojax.errors.DataDependent):
+    model = anyjax.from_torch(lambda x: x * float(x.sum()))
+    with pytest.raises(anyjax.errors.DataDependent):
         model(X)
 
 
@@ -101,7 +101,7 @@ def test_one_compilation_for_one_kind_of_call():
         traces.append(scale)
         return x * scale
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     for _ in range(3):
         model(X, scale=2.0)
         model(X + 1, scale=2.0)
@@ -110,9 +110,9 @@ def test_one_compilation_for_one_kind_of_call():
 
 
 def test_a_model_is_a_pytree():
-    model = tojax.from_torch(torch.nn.BatchNorm1d(3).eval())
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(3).eval())
     twice = jax.tree.map(lambda x: x * 2, model)
-    assert isinstance(twice, tojax.Model)
+    assert isinstance(twice, anyjax.Model)
     assert_close(twice.params["weight"], 2 * model.params["weight"])
     loss = lambda m, x: m.apply(m.params, x, state=m.state).sum()
     grads = jax.grad(loss, allow_int=True)(model, X)
@@ -121,21 +121,23 @@ def test_a_model_is_a_pytree():
 
 
 def test_vmap_over_params():
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     stacked = jax.tree.map(lambda p: jnp.stack([p, 2 * p]), model.params)
     out = jax.vmap(model.apply, (0, None))(stacked, X)
     assert_close(out, jnp.stack([model(X), 2 * model(X)]), reduction=3)
 
 
 def test_all_kinds_of_inputs():
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     for x in (X, jnp.asarray(X), torch.from_numpy(X), torch.from_numpy(X).requires_grad_()):
         assert_close(model(x).logits, 2 * X)
 
 
 def test_repr_shows_what_is_inside():
     text = repr(
-        tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval())
+        anyjax.from_torch(
+            torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()
+        )
     )
     assert "Sequential from torch, eval mode" in text
     assert "4 arrays, 24 values" in text
@@ -149,16 +151,16 @@ def test_repr_is_never_wide():
         def forward(self, x: torch.Tensor, many: torch.Tensor | None = None, *others, **kwargs):
             return x
 
-    assert "Wide(x, many=None, *others, **kwargs)" in repr(tojax.from_torch(Wide()))
+    assert "Wide(x, many=None, *others, **kwargs)" in repr(anyjax.from_torch(Wide()))
     long = ", ".join(f"argument_{i}=None" for i in range(40))
     made = {}
     exec(f"def forward(self, {long}): ...", made)
-    text = repr(tojax.from_torch(type("Long", (torch.nn.Module,), {"forward": made["forward"]})()))
+    text = repr(anyjax.from_torch(type("Long", (torch.nn.Module,), {"forward": made["forward"]})()))
     assert "argument_0=None" in text and "more)" in text
     assert max(map(len, text.splitlines())) < 130
 
 
 def test_convert_picks_the_frontend():
-    assert tojax.convert(torch.nn.ReLU()).source.framework == "torch"
-    with pytest.raises(tojax.errors.Unsupported, match="no frontend takes a int"):
-        tojax.convert(3)
+    assert anyjax.convert(torch.nn.ReLU()).source.framework == "torch"
+    with pytest.raises(anyjax.errors.Unsupported, match="no frontend takes a int"):
+        anyjax.convert(3)

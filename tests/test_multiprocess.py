@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tojax import multiprocess
-from tojax.errors import ProcessLost, WrongValue
+from anyjax import multiprocess
+from anyjax.errors import ProcessLost, WrongValue
 
 MESH = jax.make_mesh((8,), ("data",))
 APART = NamedSharding(MESH, PartitionSpec("data"))

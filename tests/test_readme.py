@@ -95,13 +95,13 @@ def test_a_fence_that_is_left_open_is_seen():
         blocks(README.rstrip() + "\n```\n")
 
 
-MAP = ROOT / "tojax" / "torch" / "README.md"
+MAP = ROOT / "anyjax" / "torch" / "README.md"
 
 
 def test_the_map_names_files_and_rooms_that_are_there():
     page = MAP.read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:[\w/]+/)?\w+\.py)`", page)) - {"__init__.py"}
-    here = [str(p.relative_to(ROOT)) for p in (ROOT / "tojax").rglob("*.py")]
+    here = [str(p.relative_to(ROOT)) for p in (ROOT / "anyjax").rglob("*.py")]
     here += [str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("*.py")]
     assert len(named) > 15
     assert [name for name in named if not any(f"/{p}".endswith(f"/{name}") for p in here)] == []
@@ -113,10 +113,10 @@ def test_the_maps_example():
     pytest.importorskip("torch")
     import torch
 
-    import tojax
+    import anyjax
 
     (code,) = examples(MAP.read_text(encoding="utf-8"))
     net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
-    names: dict = {"model": tojax.from_torch(net), "x": np.ones((1, 3), np.float32), "jax": jax}
+    names: dict = {"model": anyjax.from_torch(net), "x": np.ones((1, 3), np.float32), "jax": jax}
     exec(code, names)
     assert {str(op): n for op, n in names["seen"].items()}["aten.relu.default"] == 1

@@ -6,8 +6,8 @@ import importlib.util
 import pytest
 from jax import lax
 
-from tojax.errors import TableError, Unsupported
-from tojax.table import Param, Signature, Table, check
+from anyjax.errors import TableError, Unsupported
+from anyjax.table import Param, Signature, Table, check
 
 
 def toy():
@@ -163,8 +163,8 @@ def test_undeclared_parameters_without_a_default_and_those_of_users_are_refused(
 def tables():
     for frontend in ("torch", "tensorflow", "stablehlo", "onnx"):
         if importlib.util.find_spec({"stablehlo": "jax"}.get(frontend, frontend)):
-            importlib.import_module(f"tojax.{frontend}")
-            yield importlib.import_module(f"tojax.{frontend}.core.schema").table
+            importlib.import_module(f"anyjax.{frontend}")
+            yield importlib.import_module(f"anyjax.{frontend}.core.schema").table
 
 
 def test_every_row_fits_its_schema():

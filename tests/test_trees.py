@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.trees import names, register
+import anyjax
+from anyjax.trees import names, register
 
 X = np.ones((2, 3), np.float32)
 
@@ -44,7 +44,7 @@ def test_classes_of_tuples_and_lists(given):
         assert type(pair) is type(given)
         return pair, getattr(pair, "first", pair[0]) * getattr(pair, "scale", 2) + pair[1]
 
-    model = tojax.from_torch(forward)
+    model = anyjax.from_torch(forward)
     for call in (model, lambda x: model.apply({}, x), lambda x: jax.jit(model.apply)({}, x)):
         pair, out = call(given)
         assert type(pair) is type(given) and len(pair) == 2
@@ -60,7 +60,7 @@ def test_their_attributes_come_along():
 
 
 def test_a_size_is_one_value():
-    assert tojax.from_torch(lambda x, size: x.reshape(size))(X, torch.Size([6])).shape == (6,)
+    assert anyjax.from_torch(lambda x, size: x.reshape(size))(X, torch.Size([6])).shape == (6,)
 
 
 class Checked(NamedTuple):

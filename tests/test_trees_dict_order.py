@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.trees import Ordered, keep_order
+import anyjax
+from anyjax.trees import Ordered, keep_order
 
 X = np.arange(4.0, dtype=np.float32)
 OUT = {"z": 1, "a": ({"q": 2, "b": [{"y": 3, "x": 4}]},), "m": {"a": 5, "b": 6}}
@@ -36,7 +36,7 @@ class Checked(nn.Module):
 
 @pytest.mark.parametrize("module", [lambda x: filled(OUT, x), Branches(), Checked()])
 def test_dicts_keep_their_order(module):
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     expected = shape(module(torch.from_numpy(X)))
     for out in (model(X), model(X), model.apply({}, X), model.apply({}, X, mutable=True)[0]):
         assert shape(out) == expected and type(out) is dict and type(out["a"][0]) is dict
@@ -53,7 +53,7 @@ def test_sorted_dicts_are_left_as_they_are():
 
 
 def test_a_saved_model(tmp_path):
-    model = tojax.from_torch(lambda x: filled(OUT, x))
+    model = anyjax.from_torch(lambda x: filled(OUT, x))
     model.save(tmp_path / "saved", X)
-    loaded = tojax.load(tmp_path / "saved")
+    loaded = anyjax.load(tmp_path / "saved")
     assert shape(loaded(X)) == shape(OUT)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax import warn_once
-from tojax.errors import FrozenDraw, StateDropped, StaticArgument, UncheckedValues
+import anyjax
+from anyjax import warn_once
+from anyjax.errors import FrozenDraw, StateDropped, StaticArgument, UncheckedValues
 
 X = np.ones((4, 3), np.float32)
 
@@ -46,11 +46,13 @@ CALLS = {
     "apply": (StateDropped, lambda m: lambda x: m.apply(m.params, x)),
     "jit": (StateDropped, lambda m: lambda x: jax.jit(lambda p, x: m.apply(p, x))(m.params, x)),
     "call": (StateDropped, lambda m: m),
-    "draw": (FrozenDraw, lambda m: tojax.from_torch(Drawing())),
-    "assert": (UncheckedValues, lambda m: tojax.from_torch(Asserting())),
+    "draw": (FrozenDraw, lambda m: anyjax.from_torch(Drawing())),
+    "assert": (UncheckedValues, lambda m: anyjax.from_torch(Asserting())),
     "values": (
         StaticArgument,
-        lambda m: lambda x: tojax.from_torch(lambda x, n: x.repeat(int(n[0]), 1))(x, np.array([2])),
+        lambda m: (
+            lambda x: anyjax.from_torch(lambda x, n: x.repeat(int(n[0]), 1))(x, np.array([2]))
+        ),
     ),
 }
 
@@ -58,12 +60,12 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_once_and_at_the_users_line(said, name):
     category, make = CALLS[name]
-    repeatedly(make(tojax.from_torch(torch.nn.BatchNorm1d(3).train())))
+    repeatedly(make(anyjax.from_torch(torch.nn.BatchNorm1d(3).train())))
     assert [(x.category, x.filename) for x in said] == [(category, __file__)]
 
 
 def test_every_line_is_told(said):
-    model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(3).train())
     model.apply(model.params, X)
     model.apply(model.params, X)
     assert len({x.lineno for x in said}) == len(said) == 2
@@ -86,7 +88,7 @@ def test_filters_are_followed():
 
 
 def test_the_fourth_float_is_named():
-    model = tojax.from_torch(lambda x, scale=1.0, shift=0.0: x * scale + shift)
+    model = anyjax.from_torch(lambda x, scale=1.0, shift=0.0: x * scale + shift)
     for scale in (0.5, 1.5, 0.5, 2.5):
         model(X, scale=scale, shift=1.0)
     with pytest.warns(StaticArgument, match=r"scale came as 4 .*0\.5, 1\.5, 2\.5, 3\.5.*array"):

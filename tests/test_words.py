@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def product():
-    return {str(p.relative_to(ROOT)): p.read_text() for p in (ROOT / "tojax").rglob("*.py")}
+    return {str(p.relative_to(ROOT)): p.read_text() for p in (ROOT / "anyjax").rglob("*.py")}
 
 
 def test_every_part_keeps_to_its_allowance():
@@ -25,8 +25,8 @@ def of(asked: Any, x: int):
 
 
 def test_measures():
-    assert words.measures({"tojax/torch/bad.py": BAD}) == {"torch": (66.7, 1, 50.0)}
-    assert words.measures({"tojax/model.py": '"""A Model."""'}) == {"top": (0.0, 0, 0.0)}
+    assert words.measures({"anyjax/torch/bad.py": BAD}) == {"torch": (66.7, 1, 50.0)}
+    assert words.measures({"anyjax/model.py": '"""A Model."""'}) == {"top": (0.0, 0, 0.0)}
 
 
 def test_too_many_and_too_loose_an_allowance():

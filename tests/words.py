@@ -22,7 +22,7 @@ def measures(files: Mapping[str, str]) -> dict[str, tuple[float, int, float]]:
     """
     counts: dict[str, list[int]] = {}
     for path, text in files.items():
-        part = path.removeprefix("tojax/").split("/")[0] if path.count("/") > 1 else "top"
+        part = path.removeprefix("anyjax/").split("/")[0] if path.count("/") > 1 else "top"
         count = counts.setdefault(part, [0] * 5)
         for node in ast.walk(ast.parse(text)):
             for i, number in enumerate(_counted(node)):

@@ -141,9 +141,9 @@ def train(module):
     from flax import nnx
     from train_nnx import Llama
 
-    import tojax
+    import anyjax
 
-    model = tojax.flax.load_into(Llama(module.config, nnx.Rngs(0)), module)
+    model = anyjax.flax.load_into(Llama(module.config, nnx.Rngs(0)), module)
     model = model[0] if isinstance(model, tuple) else model
     optimizer = nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
 

@@ -1,4 +1,4 @@
-"""tf2jax, and what tojax shares with it: the names that a conversion has."""
+"""tf2jax, and what anyjax shares with it: the names that a conversion has."""
 
 import jax
 import numpy as np

@@ -1,7 +1,7 @@
 """Writes the figures of planning.md: ``python docs/guides/planning.py [7b] [70b] [671b]``.
 
-Between ``<!-- 7b -->`` and ``<!-- end -->`` stands what ``tojax plan`` says of that model; the page
-has the commands. A test holds the figures of the 7B model.
+Between ``<!-- 7b -->`` and ``<!-- end -->`` stands what ``anyjax plan`` says of that model; the
+page has the commands. A test holds the figures of the 7B model.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import transformers
 
-from tojax.hf.estimate_call import traced_call
-from tojax.parallel._estimate import estimate_traced
-from tojax.parallel.estimation.report import Estimate
-from tojax.units import duration, size
+from anyjax.hf.estimate_call import traced_call
+from anyjax.parallel._estimate import estimate_traced
+from anyjax.parallel.estimation.report import Estimate
+from anyjax.units import duration, size
 
 PAGE = Path(__file__).with_name("planning.md")
 POSITIONS = {"max_position_embeddings": 8192}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-import tojax
+import anyjax
 
-for part in tojax._PARTS:
-    importlib.import_module(f"tojax.{part}")
-model = tojax.from_pretrained(Path(sys.argv[1], "tiny-llama"))
+for part in anyjax._PARTS:
+    importlib.import_module(f"anyjax.{part}")
+model = anyjax.from_pretrained(Path(sys.argv[1], "tiny-llama"))
 assert np.isfinite(model(np.array([[1, 5, 7]])).logits).all()
-done = subprocess.run([Path(sys.executable).with_name("tojax"), "doctor"], capture_output=True)
+done = subprocess.run([Path(sys.executable).with_name("anyjax"), "doctor"], capture_output=True)
 assert done.returncode == 0, done
-print(f"ok: {len(tojax._PARTS)} parts, a checkpoint, doctor")
+print(f"ok: {len(anyjax._PARTS)} parts, a checkpoint, doctor")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 saved = Path(sys.argv[1], "saved")
-command = Path(sys.executable).with_name("tojax")
+command = Path(sys.executable).with_name("anyjax")
 
 
 def output(*arguments):
@@ -20,5 +20,5 @@ assert json.loads(output("inspect", saved, "--json"))
 assert json.loads(output("run", saved, "--json"))
 assert json.loads(output("doctor", "--json"))
 refused = subprocess.run([command, "run", "nowhere/model"], capture_output=True, text=True)
-assert refused.returncode == 1 and 'pip install "tojax[hf]"' in refused.stderr, refused
+assert refused.returncode == 1 and 'pip install "anyjax[hf]"' in refused.stderr, refused
 print("ok: help, inspect, run, doctor; the missing extra is named")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from flax import nnx
 
-import tojax
+import anyjax
 
 assert importlib.util.find_spec("torch") is None
-model = tojax.load(Path(sys.argv[1], "saved"))
+model = anyjax.load(Path(sys.argv[1], "saved"))
 x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
-module = tojax.flax.to_nnx(model, rngs=nnx.Rngs(0), pretrained=True)
+module = anyjax.flax.to_nnx(model, rngs=nnx.Rngs(0), pretrained=True)
 np.testing.assert_allclose(module(x), model(x), rtol=1e-6)
 print("ok: to_nnx of a saved model")

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-import tojax
+import anyjax
 
 assert importlib.util.find_spec("torch") is None
 x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -17,9 +17,9 @@ graph = helper.make_graph(
     [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
     [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
 )
-relu = tojax.from_onnx(helper.make_model(graph))
+relu = anyjax.from_onnx(helper.make_model(graph))
 np.testing.assert_array_equal(relu(x), np.maximum(x, 0))
-tojax.export.to_onnx(relu, "relu.onnx", x)
+anyjax.export.to_onnx(relu, "relu.onnx", x)
 onnx.checker.check_model("relu.onnx")
 session = onnxruntime.InferenceSession("relu.onnx")
 np.testing.assert_array_equal(

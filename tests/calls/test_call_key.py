@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.calls import call
+from anyjax.errors import MissingRng, StateDropped, StaticArgument, WrongArguments
 from tests.tolerance import assert_close
-from tojax.calls import call
-from tojax.errors import MissingRng, StateDropped, StaticArgument, WrongArguments
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -31,7 +31,7 @@ def looked_at(monkeypatch):
 
 @pytest.mark.parametrize("kind", [np.asarray, jnp.asarray, torch.tensor])
 def test_the_second_call_of_a_kind_is_looked_up(looked_at, kind):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     want = [model(kind(x)) for x in (X, X + 1)]
     assert len(looked_at) == 1
     weight, bias = (np.asarray(model.params[name]) for name in ("weight", "bias"))
@@ -52,7 +52,7 @@ def test_python_values_of_other_types_and_signs_are_other_programs():
         sign = math.copysign(1, value) if isinstance(value, float) else value
         return torch.cat([x * sign, x * isinstance(value, bool)])
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     values = (1, True, 1.0, 0.0, -0.0, False, 0, math.nan, -math.inf)
     for _ in range(2):
         for value in values:
@@ -61,7 +61,7 @@ def test_python_values_of_other_types_and_signs_are_other_programs():
 
 
 def test_params_that_do_not_fit_are_named_at_every_call():
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     model(X)
     weight = model.params["weight"]
     for params in ({"weight": weight}, model.params | {"more": weight}, {"a": 1, "b": 2}):
@@ -75,7 +75,7 @@ def test_another_shape_may_ask_for_values():
     def function(x, grid):
         return torch.cat([x] * int(grid[0])) if len(x) > 2 else x
 
-    model, grid = tojax.from_torch(function), np.array([2, 3])
+    model, grid = anyjax.from_torch(function), np.array([2, 3])
     long = np.ones((3, 1), np.float32)
     assert model(X, grid).shape == model(X, grid).shape == (2, 3)
     with pytest.warns(StaticArgument, match="grid"):
@@ -89,7 +89,7 @@ def test_values_are_checked_at_every_call():
         torch._assert_async((x > 0).all(), "all of them are positive")
         return x + 1
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(model(X + 1), X + 2)
     with pytest.raises(RuntimeError, match="all of them are positive"):
         model(X)
@@ -97,7 +97,7 @@ def test_values_are_checked_at_every_call():
 
 
 def test_keys_and_modes():
-    model = tojax.from_torch(torch.nn.Dropout(0.5)).train()
+    model = anyjax.from_torch(torch.nn.Dropout(0.5)).train()
     first, second = (model(X, rng=jax.random.key(i)) for i in (0, 1))
     assert (np.asarray(first) != np.asarray(second)).any()
     with pytest.raises(MissingRng):
@@ -106,30 +106,30 @@ def test_keys_and_modes():
 
 
 def test_what_is_written_is_warned_about_once_for_each_program():
-    model = tojax.from_torch(torch.nn.BatchNorm1d(3)).train()
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(3)).train()
     with pytest.warns(StateDropped):
         model(X)
     model(X + 1)
 
 
 def test_every_shape_that_was_called_is_saved(tmp_path):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     want = [model(x) for x in (X, X[:1], X[0])]
     model.save(tmp_path / "saved")
-    loaded = tojax.load(tmp_path / "saved")
+    loaded = anyjax.load(tmp_path / "saved")
     for x, y in zip((X, X[:1], X[0]), want):
         assert_close(loaded(x), y, reduction=3)
 
 
 def test_outputs_that_are_no_arrays():
-    model = tojax.from_torch(lambda x: {"x": x, "rows": len(x), "name": "a"})
+    model = anyjax.from_torch(lambda x: {"x": x, "rows": len(x), "name": "a"})
     for rows in (2, 2, 1, 1):
         out = model(X[:rows])
         assert (out["rows"], out["name"]) == (rows, "a")
 
 
 def test_calls_inside_a_transformation():
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     want = model(X)
     assert_close(jax.jit(lambda x: model(x))(X), want, reduction=3)
     assert_close(jax.jit(lambda p: model.with_params(p)(X))(model.params), want, reduction=3)

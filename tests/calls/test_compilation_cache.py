@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tojax.calls import compilation_cache
+from anyjax.calls import compilation_cache
 
 CODE = """
-import sys, jax, jax.numpy as jnp, tojax
+import sys, jax, jax.numpy as jnp, anyjax
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
-folder = tojax.use_compilation_cache(sys.argv[1])
+folder = anyjax.use_compilation_cache(sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
 print(folder, sum(x == "/jax/compilation_cache/cache_hits" for x in hits))
@@ -36,10 +36,10 @@ def test_a_second_process_reads_what_the_first_compiled(tmp_path):
 def test_the_folder_is_the_users_own_for_this_processor(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = compilation_cache.default_folder()
-    assert folder.parent == tmp_path / "tojax"
+    assert folder.parent == tmp_path / "anyjax"
     assert folder.name == f"programs-{compilation_cache.processor()}"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert compilation_cache.cache_folder() == Path.home() / ".cache" / "tojax"
+    assert compilation_cache.cache_folder() == Path.home() / ".cache" / "anyjax"
     options = compilation_cache.settings(folder, 1000)
     assert options["jax_compilation_cache_max_size"] == 1000
     assert not folder.exists() and str(folder) not in os.environ.values()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import AnyjaxError, DataDependent, WrongArguments
 from tests.models import tiny
-from tojax.errors import DataDependent, TojaxError, WrongArguments
 
 X = np.ones((2, 3), np.float32)
 
@@ -42,10 +42,10 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", MODELS)
 def test_what_works_stands_first(call, name):
-    model, (run, made) = tojax.from_torch(MODELS[name]), CALLS[call]
+    model, (run, made) = anyjax.from_torch(MODELS[name]), CALLS[call]
     args = (X, np.array([2])) if name == "integers" else (X,)
     if (name, call) == ("integers", "call"):
-        with pytest.warns(tojax.errors.StaticArgument):
+        with pytest.warns(anyjax.errors.StaticArgument):
             run(model, *args)
         return
     with pytest.raises(DataDependent) as caught:
@@ -69,7 +69,7 @@ def llama():
 @pytest.mark.parametrize("options", [{"use_cache": False}, {"output_hidden_states": True}], ids=str)
 def test_python_values_that_jit_made_arrays(llama, options):
     """The first thing that readers of torchax's README try; the advice is followed by hand."""
-    weights, func = tojax.extract_jax(llama)
+    weights, func = anyjax.extract_jax(llama)
     ids, name = tiny.ids(5, 1).numpy(), next(iter(options))
     with pytest.raises(DataDependent) as caught:
         jax.jit(func)(weights, (ids,), options)
@@ -81,7 +81,7 @@ def test_python_values_that_jit_made_arrays(llama, options):
 
 @pytest.mark.parametrize("value", [True, 2])
 def test_python_values_beside_apply(value):
-    model = tojax.from_torch(lambda x, n: x.repeat(int(n) + 1, 1))
+    model = anyjax.from_torch(lambda x, n: x.repeat(int(n) + 1, 1))
     with pytest.raises(
         DataDependent, match=re.escape("lambda params, x: model.apply(params, x, n=")
     ):
@@ -91,7 +91,7 @@ def test_python_values_beside_apply(value):
 
 
 def test_other_advice_of_a_function_in_torchaxs_form():
-    weights, func = tojax.extract_jax(Weighed())
+    weights, func = anyjax.extract_jax(Weighed())
     with pytest.raises(DataDependent, match="call func outside of"):
         jax.jit(func)(weights, (X,), {})
     assert func(weights, (X,), {}).shape == (2, 3)
@@ -99,7 +99,7 @@ def test_other_advice_of_a_function_in_torchaxs_form():
 
 @pytest.mark.parametrize("params", [None, [1], X, 3.0, "weights"], ids=str)
 def test_params_that_are_no_dict(params):
-    model = tojax.from_torch(Weighed())
+    model = anyjax.from_torch(Weighed())
     with pytest.raises(WrongArguments, match=r"not a dict .*\n.*\n.*model\.params"):
         model.apply(params, X)
     if params is not None:  # the model's own
@@ -108,19 +108,19 @@ def test_params_that_are_no_dict(params):
 
 
 def test_params_that_are_no_arrays():
-    model = tojax.from_torch(Weighed())
+    model = anyjax.from_torch(Weighed())
     with pytest.raises(WrongArguments, match="weight is a NoneType, no array"):
         model.apply({"weight": None}, X)
 
 
 def test_another_way_out():
-    error = TojaxError("it broke", why="because", do="this")
+    error = AnyjaxError("it broke", why="because", do="this")
     error.advise("that")
     assert str(error).startswith("it broke\n  why:   because\n  do:    that\n  see:   https://")
 
 
 def test_values_that_are_drawn_are_no_argument():
-    model = tojax.from_torch(lambda x: x * float(torch.rand(3).sum()))
+    model = anyjax.from_torch(lambda x: x * float(torch.rand(3).sum()))
     with pytest.raises(DataDependent) as error:
         model(X, rng=jax.random.key(0))
     assert EAGER in str(error.value) and "close over  " not in str(error.value)

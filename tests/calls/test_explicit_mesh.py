@@ -9,9 +9,9 @@ import torch
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
+from anyjax.calls import explicit_mesh
 from tests.tolerance import assert_close
-from tojax.calls import explicit_mesh
 
 X = np.random.default_rng(0).standard_normal((4, 8), np.float32)
 SPECS = {"0.weight": P("model"), "0.bias": P("model"), "3.weight": P(None, "model")}
@@ -21,7 +21,7 @@ def model_and_mesh():
     torch.manual_seed(0)
     first, last = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
     layers = first, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), last
-    model = tojax.from_torch(torch.nn.Sequential(*layers).train())
+    model = anyjax.from_torch(torch.nn.Sequential(*layers).train())
     mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     put = lambda k, x: jax.device_put(x, NamedSharding(mesh, SPECS.get(k, P())))
     there = model.with_params({k: put(k, x) for k, x in model.params.items()})

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 CODE = """
-import resource, sys, jax, jax.numpy as jnp, tojax
+import resource, sys, jax, jax.numpy as jnp, anyjax
 if sys.argv[1] == "reuse":
-    assert tojax.reuse_memory()
+    assert anyjax.reuse_memory()
 
 @jax.jit
 def program(x):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -33,7 +33,7 @@ def stepped(model, cache):
 
 @pytest.mark.parametrize("use", USES)
 def test_a_language_model_is_freed(use):
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     USES[use](model)
     module = weakref.ref(model.source.module)
     del model
@@ -43,7 +43,7 @@ def test_a_language_model_is_freed(use):
 
 def test_a_module_is_freed_with_its_weights():
     net = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     model(np.ones((4, 3), np.float32))
     known = weakref.ref(net)
     del net, model
@@ -59,7 +59,7 @@ def test_modes_share_what_is_compiled():
             seen.append(self.training)
             return x + 1
 
-    model, x = tojax.from_torch(Net().eval()), np.ones(3, np.float32)
+    model, x = anyjax.from_torch(Net().eval()), np.ones(3, np.float32)
     for one in (model, model.train(), model.eval(), model.train(), model.with_params({})):
         one(x)
     assert seen == [False, True]
@@ -70,7 +70,7 @@ COPIES = [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(mode
 
 @pytest.mark.parametrize("copied", COPIES)
 def test_copies_of_a_model_that_was_called(copied):
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()))
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()))
     x = np.ones((4, 3), np.float32)
     want = model(x)
     np.testing.assert_array_equal(copied(model)(x), want)

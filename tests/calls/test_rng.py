@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import WrongArguments
+import anyjax
+from anyjax.errors import WrongArguments
 
 X = np.ones(8, np.float32)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return tojax.from_torch(torch.nn.Dropout(0.5)).train()
+    return anyjax.from_torch(torch.nn.Dropout(0.5)).train()
 
 
 @pytest.mark.parametrize("rng", [0, 1.5, "0", np.zeros(2, np.float32), np.int32(3)])
@@ -38,4 +38,4 @@ def test_keys_and_their_numbers(model):
 
 def test_no_checkpoints():
     with pytest.raises(WrongArguments, match="from_pretrained takes a folder or a hub id"):
-        tojax.from_pretrained(torch.nn.ReLU())
+        anyjax.from_pretrained(torch.nn.ReLU())

@@ -1,4 +1,4 @@
-"""``tojax cache`` and ``--no-cache``; ``generate --profile``; tokenizers without transformers."""
+"""``anyjax cache`` and ``--no-cache``; ``generate --profile``; tokenizers without transformers."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ import pytest
 import transformers
 from typer.testing import CliRunner
 
-from tojax.cli import _cache, app
-from tojax.cli._tokenizer import fast_tokenizer
+from anyjax.cli import _cache, app
+from anyjax.cli._tokenizer import fast_tokenizer
 
 DEMO = "examples/tiny-llama"
 
@@ -20,11 +20,11 @@ def environment(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr(os, "environ", os.environ.copy())
     os.environ["XDG_CACHE_HOME"] = str(tmp_path)
-    return tmp_path / "tojax"
+    return tmp_path / "anyjax"
 
 
 def test_the_command_line_keeps_what_it_compiles(environment, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tojax", "generate", "folder"])
+    monkeypatch.setattr(sys, "argv", ["anyjax", "generate", "folder"])
     _cache.use()
     assert os.environ["JAX_COMPILATION_CACHE_DIR"].startswith(str(environment))
     assert os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] == str(2**30)
@@ -32,16 +32,16 @@ def test_the_command_line_keeps_what_it_compiles(environment, monkeypatch):
 
 @pytest.mark.parametrize("place", [1, 2])
 def test_no_cache_may_stand_anywhere(environment, monkeypatch, place):
-    argv = ["tojax", "generate", "folder"]
+    argv = ["anyjax", "generate", "folder"]
     argv.insert(place, "--no-cache")
     monkeypatch.setattr(sys, "argv", argv)
     _cache.use()
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
-    assert argv == ["tojax", "generate", "folder"]
+    assert argv == ["anyjax", "generate", "folder"]
 
 
 def test_settings_of_the_user_are_left_alone(environment, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tojax"])
+    monkeypatch.setattr(sys, "argv", ["anyjax"])
     os.environ["JAX_COMPILATION_CACHE_DIR"] = "mine"
     _cache.use()
     assert os.environ["JAX_COMPILATION_CACHE_DIR"] == "mine"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tojax.cli import _curve
+from anyjax.cli import _curve
 
 
 @pytest.fixture

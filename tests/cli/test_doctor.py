@@ -1,4 +1,4 @@
-"""``tojax doctor``: what is installed, what works, and the traps, with packages of any state."""
+"""``anyjax doctor``: what is installed, what works, and the traps, with packages of any state."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_messages import tojax
-from tojax import errors
-from tojax.cli import _doctor, _machine, _packages, _traps
+from anyjax import errors
+from anyjax.cli import _doctor, _machine, _packages, _traps
+from tests.cli.test_messages import anyjax
 
-__all__ = ["tojax"]  # the fixture
+__all__ = ["anyjax"]  # the fixture
 
 JAX = _machine.JaxState(devices=(_machine.Device("cpu", "cpu", 1, None),), x64=False)
 GPU = _machine.JaxState(devices=(_machine.Device("gpu", "H100", 1, 85_000_000_000),))
@@ -40,10 +40,10 @@ def feature(name, packages):
 def test_every_package_of_the_extras_serves_a_feature():
     served = {x for _, names, _ in _packages.FEATURES for x in names.split()}
     assert served >= {*errors.EXTRAS} - {"click"}  # it comes with typer
-    extras = {*metadata.metadata("tojax").get_all("Provides-Extra")}
+    extras = {*metadata.metadata("anyjax").get_all("Provides-Extra")}
     for _, _, requirement in _packages.FEATURES:
         if "[" in requirement:
-            assert {*requirement[6:-1].split(",")} <= extras
+            assert {*requirement.removeprefix("anyjax[").rstrip("]").split(",")} <= extras
 
 
 def test_what_is_installed():
@@ -62,8 +62,8 @@ def test_versions_outside_of_the_tested_range():
 
 def test_features_and_their_fixes():
     without = installed(flax=None, transformers=None)
-    assert feature("Flax modules", without).fix == 'pip install "tojax[flax]"'
-    assert feature("load Hugging Face checkpoints", without).fix == 'pip install "tojax[hf]"'
+    assert feature("Flax modules", without).fix == 'pip install "anyjax[flax]"'
+    assert feature("load Hugging Face checkpoints", without).fix == 'pip install "anyjax[hf]"'
     assert feature("PyTorch modules", without).works
     old = feature("generate text", installed(transformers="5.0.1"))
     assert (old.works, old.fix) == (False, 'pip install "transformers>=5.8"')
@@ -87,13 +87,13 @@ def test_a_package_that_is_damaged(monkeypatch, tmp_path):
     assert (package.version, package.problem) == ("unknown", "")
 
 
-def test_the_core(tojax, monkeypatch):
-    code, out, _ = tojax("doctor", "--json")
+def test_the_core(anyjax, monkeypatch):
+    code, out, _ = anyjax("doctor", "--json")
     about = json.loads(out)
     assert code == 0 and about["works"] and not about["problems"]
     assert about["jax"]["devices"][0]["count"] >= 1
     monkeypatch.setattr(_machine, "jax_state", lambda: BROKEN)
-    code, out, _ = tojax("doctor")
+    code, out, _ = anyjax("doctor")
     assert code == 1 and "the core does not work" in out and "RuntimeError: no device" in out
 
 

@@ -1,4 +1,4 @@
-"""``tojax explore``: pages and JSON of models from all frameworks."""
+"""``anyjax explore``: pages and JSON of models from all frameworks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import tojax
-from tojax.cli import app
-from tojax.errors import WrongArguments, WrongValue
+import anyjax
+from anyjax.cli import app
+from anyjax.errors import WrongArguments, WrongValue
 
 LLAMA = "examples/tiny-llama"
 
@@ -60,7 +60,7 @@ def test_a_page_is_opened(tmp_path, monkeypatch):
 
 
 def test_saved_models(tmp_path):
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
     model.save(tmp_path / "saved", np.ones((1, 3), np.float32))
     data = json.loads(call(tmp_path / "saved", "--json").stdout)
     assert not data["traced"] and "does not tell its operations" in data["notes"][0]

@@ -1,14 +1,14 @@
-"""``tojax export``: an artifact that loads, what it says, exit codes."""
+"""``anyjax export``: an artifact that loads, what it says, exit codes."""
 
 import warnings
 
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.cli import _export, app
+from anyjax.cli._reports import exit_code_of
 from tests.tolerance import assert_close
-from tojax.cli import _export, app
-from tojax.cli._reports import exit_code_of
 
 DEMO = "examples/tiny-llama"
 
@@ -27,7 +27,7 @@ def test_rolled_and_quantized(tmp_path, capsys):
     assert code == 0, said
     files = {p.name: p.stat().st_size for p in (tmp_path / "m").iterdir()}
     assert files["params.safetensors"] + files["state.safetensors"] < 2_200_000  # of 3.8 MB
-    assert tojax.load(tmp_path / "m").source.programs[0].platforms == ("cpu",)
+    assert anyjax.load(tmp_path / "m").source.programs[0].platforms == ("cpu",)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def test_a_keras_file_for_any_batch(net, tmp_path, capsys, form):
     assert code == 0, said
     assert "inputs float32[batch, 3]" in said
     if form == "jax":
-        got = tojax.load(out)(X)
+        got = anyjax.load(out)(X)
     else:
-        got = tojax.from_tensorflow(out)(X)["output"]
+        got = anyjax.from_tensorflow(out)(X)["output"]
     assert_close(got, made(X).numpy(), reduction=4)
 
 
@@ -65,13 +65,13 @@ def test_options_of_checkpoints_alone(net, tmp_path, capsys, options):
 
 
 def test_onnx(net, tmp_path, capsys):
-    pytest.importorskip("jax2onnx", reason="the extra tojax[onnx] is not installed")
+    pytest.importorskip("jax2onnx", reason="the extra anyjax[onnx] is not installed")
     file, made = net
     out = tmp_path / "net.onnx"
     code, said = run(capsys, file, "-o", out, "--format", "onnx", "--batch", "symbolic")
     assert code == 0, said
     assert f"onnxruntime.InferenceSession('{out}')" in said
-    got = tojax.export.run_onnx(out, {"inputs": X})["output"]
+    got = anyjax.export.run_onnx(out, {"inputs": X})["output"]
     assert_close(got, made(X).numpy(), reduction=4)
 
 

@@ -1,4 +1,4 @@
-"""`tojax finetune`: trains, goes on where it was, and PEFT loads what it wrote."""
+"""`anyjax finetune`: trains, goes on where it was, and PEFT loads what it wrote."""
 
 import json
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import tojax
-from tojax.cli import app
-from tojax.errors import NoData, TojaxError, WrongValue
-from tojax.train import load_adapter
+import anyjax
+from anyjax.cli import app
+from anyjax.errors import AnyjaxError, NoData, WrongValue
+from anyjax.train import load_adapter
 
 DEMO = "examples/tiny-llama"
 SHORT = ["--steps", "4", "--every", "2", "--length", "32", "--batch", "4", "--lora", "2"]
@@ -41,12 +41,12 @@ def test_trains_and_goes_on(texts, tmp_path):
     after = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
     assert after[: len(lines)] == lines
     assert [x["step"] for x in after if "loss" in x] == [1, 2, 3, 4, 5, 6]
-    base = tojax.from_pretrained(DEMO)
+    base = anyjax.from_pretrained(DEMO)
     ids = np.arange(8, dtype=np.int32)[None]
     tuned = load_adapter(base, out)
     assert not np.allclose(tuned(ids).logits, base(ids).logits)
     pytest.importorskip("peft")
-    theirs = tojax.from_pretrained(out)  # by PEFT's own layers, on the model that the folder names
+    theirs = anyjax.from_pretrained(out)  # by PEFT's own layers, on the model that the folder names
     np.testing.assert_allclose(theirs(ids).logits, tuned(ids).logits, atol=1e-4)
 
 
@@ -66,7 +66,7 @@ def test_bad_data(content, error, tmp_path):
     file = tmp_path / "data.txt"
     file.write_bytes(content)
     found = call("--data", str(file), "--out", str(tmp_path / "out"))
-    assert isinstance(found.exception, error) and isinstance(found.exception, TojaxError)
+    assert isinstance(found.exception, error) and isinstance(found.exception, AnyjaxError)
 
 
 def test_targets_that_match_nothing(texts, tmp_path):
@@ -80,7 +80,7 @@ def test_quantized(texts, tmp_path):
     found = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int4")
     assert found.exit_code == 0, found.output
     assert "matrices held as int4" in " ".join(found.output.split())
-    adapted = load_adapter(tojax.from_pretrained(DEMO), out)
+    adapted = load_adapter(anyjax.from_pretrained(DEMO), out)
     assert any(x.any() for name, x in adapted.params.items() if name.endswith("lora_B"))
     bad = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int5")
     assert isinstance(bad.exception, WrongValue) and "int8, fp8, int4, nf4" in str(bad.exception)

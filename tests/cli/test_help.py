@@ -8,9 +8,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from tojax.cli import app
-from tojax.cli._codes import MEANINGS, ExitCode
-from tojax.cli._help import GROUP_OF, MANY
+from anyjax.cli import app
+from anyjax.cli._codes import MEANINGS, ExitCode
+from anyjax.cli._help import GROUP_OF, MANY
 
 ROOT = Path(__file__).parents[2]
 GROUP = typer.main.get_command(app)
@@ -64,7 +64,7 @@ def test_a_verb_has_examples(verb):
     examples = text.split("\nExamples:\n")[1].rstrip().splitlines()
     assert 2 <= len(examples) <= 4
     assert [x.strip() for x in examples] == VERBS[verb].epilog.splitlines()
-    assert any(f"tojax {verb}" in x for x in examples)
+    assert any(f"anyjax {verb}" in x for x in examples)
 
 
 @pytest.mark.parametrize(("verb", "line"), EXAMPLES)
@@ -72,7 +72,7 @@ def test_examples_are_parsed(verb, line, monkeypatch):
     """By the real parser, and their files are there or are written by another example."""
     monkeypatch.chdir(ROOT)
     words = shlex.split(line.rpartition("|")[2])
-    assert words[0] == "tojax"
+    assert words[0] == "anyjax"
     command = VERBS[words[1]]
     context = command.make_context(words[1], words[2:])  # raises for what it does not know
     source = context.params.get("source")
@@ -111,7 +111,7 @@ def test_groups_name_options_that_exist():
 def test_the_page_has_every_verb_and_exit_code():
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for name, verb in VERBS.items():
-        section = text.split(f"\n### `tojax {name}`\n")[1].split("\n##")[0]
+        section = text.split(f"\n### `anyjax {name}`\n")[1].split("\n##")[0]
         for line in verb.epilog.splitlines():
             assert line in section, line
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", text, re.M))

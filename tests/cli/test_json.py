@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from tests.cli.test_messages import DEMO, ROOT, tojax
-from tojax.cli import _shown, app
+from anyjax.cli import _shown, app
+from tests.cli.test_messages import DEMO, ROOT, anyjax
 
-__all__ = ["tojax"]  # the fixture
+__all__ = ["anyjax"]  # the fixture
 
 ONLY_TEXT = set()  # verbs without --json
 
@@ -53,24 +53,24 @@ def test_every_verb_is_here():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_json(tojax, tmp_path, verb):
+def test_json(anyjax, tmp_path, verb):
     arguments, holds = VERBS[verb]
-    code, out, err = tojax(verb, *(str(x).format(out=tmp_path) for x in arguments), "--json")
+    code, out, err = anyjax(verb, *(str(x).format(out=tmp_path) for x in arguments), "--json")
     assert code == 0, err
     about = json.loads(out, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
     assert holds(about), out
 
 
-def test_a_dry_run(tojax, tmp_path):
+def test_a_dry_run(anyjax, tmp_path):
     options = "--data", ROOT / "SECURITY.md", "--out", tmp_path / "x", "--length", "32", "--dry-run"
-    code, out, err = tojax("finetune", DEMO, *options, "--json")
+    code, out, err = anyjax("finetune", DEMO, *options, "--json")
     assert code == 0, err
     assert json.loads(out)["memory"]["state"] > 3_800_000
 
 
-def test_source_instead_of_a_file(tojax):
+def test_source_instead_of_a_file(anyjax):
     module = "tests.flax.codegen.models:MLP", "--input", "2x8", "--no-check"
-    code, out, err = tojax("flax", *module, "--json")
+    code, out, err = anyjax("flax", *module, "--json")
     assert code == 0, err
     about = json.loads(out)
     assert "class MLP(nnx.Module):" in about["source"] and not about["checked"]

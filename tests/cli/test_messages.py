@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tojax import cli
-from tojax.errors import SITE
+from anyjax import cli
+from anyjax.errors import SITE
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples/tiny-llama"
@@ -26,12 +26,12 @@ NEEDED = {
 
 
 @pytest.fixture
-def tojax(monkeypatch, capsys):
+def anyjax(monkeypatch, capsys):
     """A call of the command line in this process: (exit code, output, errors)."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tojax", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["anyjax", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         told = capsys.readouterr()
@@ -65,8 +65,8 @@ def assert_four_lines(said):
 
 @pytest.mark.parametrize("verb", ["run", "generate"])
 @pytest.mark.parametrize("dtype", ["float8", "int32", "nosuch"])
-def test_dtypes(tojax, verb, dtype):
-    code, out, err = tojax(verb, DEMO, "--dtype", dtype)
+def test_dtypes(anyjax, verb, dtype):
+    code, out, err = anyjax(verb, DEMO, "--dtype", dtype)
     assert (code, out) == (1, "")
     assert "float16, float32" in assert_four_lines(err)[-1]
 
@@ -85,9 +85,9 @@ CONFIGS = {
 
 @pytest.mark.parametrize("verb", ["inspect", "generate"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_values_in_a_config(tojax, tmp_path, verb, name):
+def test_values_in_a_config(anyjax, tmp_path, verb, name):
     config, said = CONFIGS[name]
-    code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
+    code, _, err = anyjax(verb, changed(tmp_path / "changed", **config))
     assert code == 1
     assert said in err
     assert_four_lines(err)
@@ -103,20 +103,20 @@ TYPES = {
 
 @pytest.mark.parametrize("verb", ["inspect", "generate"])
 @pytest.mark.parametrize("name", TYPES)
-def test_unknown_model_types(tojax, tmp_path, verb, name):
+def test_unknown_model_types(anyjax, tmp_path, verb, name):
     config, said = TYPES[name]
-    code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
+    code, _, err = anyjax(verb, changed(tmp_path / "changed", **config))
     assert code == 1
     assert said in err
     assert len(assert_four_lines(err)) == 4
 
 
-def test_missing_weights_are_listed_one_by_one(tojax, tmp_path):
+def test_missing_weights_are_listed_one_by_one(anyjax, tmp_path):
     def drop(arrays):
         for name in [*arrays][1:]:
             del arrays[name]
 
-    code, _, err = tojax("generate", changed(tmp_path / "changed", drop))
+    code, _, err = anyjax("generate", changed(tmp_path / "changed", drop))
     lines = err.splitlines()
     count = int(re.search(r": (\d+) missing", lines[0])[1])
     assert (code, count > 20) == (1, True)
@@ -125,11 +125,11 @@ def test_missing_weights_are_listed_one_by_one(tojax, tmp_path):
     assert lines[22].startswith("  where:")
 
 
-def test_nan_on_both_sides_is_no_disagreement(tojax, tmp_path):
+def test_nan_on_both_sides_is_no_disagreement(anyjax, tmp_path):
     def spoil(arrays):
         arrays["model.norm.weight"][:] = np.nan
 
-    code, out, err = tojax("run", changed(tmp_path / "changed", spoil))
+    code, out, err = anyjax("run", changed(tmp_path / "changed", spoil))
     assert code == 1
     assert "both give NaN (logits: 100% of its values)" in assert_four_lines(err)[0]
     assert "model.norm.weight" in err
@@ -137,7 +137,7 @@ def test_nan_on_both_sides_is_no_disagreement(tojax, tmp_path):
 
 
 def test_nan_on_one_side_is_one():
-    from tojax.cli._run import _difference
+    from anyjax.cli._run import _difference
 
     one, two = np.array([1.0, np.nan, np.inf]), np.array([1.0, 2.0, np.inf])
     assert _difference({"x": one}, {"x": one}) == (0.0, "x")
@@ -147,41 +147,41 @@ def test_nan_on_one_side_is_one():
 
 
 @pytest.mark.parametrize(("name", "near"), [("nosuchop", ""), ("linaer", "aten.linear.default")])
-def test_unknown_operators(tojax, name, near):
-    code, out, err = tojax("ops", name)
+def test_unknown_operators(anyjax, name, near):
+    code, out, err = anyjax("ops", name)
     assert (code, out) == (2, "")
     assert f"no operator has '{name}' in its name" in err
     assert near in err
 
 
-def test_unknown_operators_of_tensorflow(tojax):
+def test_unknown_operators_of_tensorflow(anyjax):
     pytest.importorskip("tensorflow")
-    code, _, err = tojax("ops", "--tensorflow", "MatMull")
+    code, _, err = anyjax("ops", "--tensorflow", "MatMull")
     assert code == 2 and "MatMul" in err
 
 
-def test_more_tokens_than_positions(tojax):
-    code, out, err = tojax("generate", DEMO, "-p", "def", "-n", "1000000")
+def test_more_tokens_than_positions(anyjax):
+    code, out, err = anyjax("generate", DEMO, "-p", "def", "-n", "1000000")
     assert code == 0
     assert "the model has 512 positions: " in err and "not 1000000" in err
-    code, out, err = tojax("generate", DEMO, "-p", "def main " * 400)
+    code, out, err = anyjax("generate", DEMO, "-p", "def main " * 400)
     assert (code, out) == (1, "")
     assert "512 positions" in assert_four_lines(err)[0]
 
 
-def test_a_prompt_that_is_no_text(tojax):
-    code, out, err = tojax("generate", DEMO, "-p", b"d\xe9f".decode("utf-8", "surrogateescape"))
+def test_a_prompt_that_is_no_text(anyjax):
+    code, out, err = anyjax("generate", DEMO, "-p", b"d\xe9f".decode("utf-8", "surrogateescape"))
     assert (code, out) == (1, "")
     assert "not UTF-8" in assert_four_lines(err)[0]
 
 
 @pytest.mark.parametrize("verb", ["generate", "run", "inspect"])
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_terminals_that_cannot_show_all_letters(tojax, monkeypatch, verb, encoding):
+def test_terminals_that_cannot_show_all_letters(anyjax, monkeypatch, verb, encoding):
     shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", shown)
     options = ("-p", "dé漢", "-n", "2") if verb != "inspect" else ()
-    code, _, _ = tojax(verb, DEMO, *options)
+    code, _, _ = anyjax(verb, DEMO, *options)
     assert code == 0
     if options:
         letter = "é".encode(encoding, "backslashreplace")
@@ -190,26 +190,26 @@ def test_terminals_that_cannot_show_all_letters(tojax, monkeypatch, verb, encodi
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("arguments", [["--help"], ["generate", DEMO, "-n", "2"], ["ops"]], ids=str)
-def test_a_full_disk(tojax, monkeypatch, arguments):
+def test_a_full_disk(anyjax, monkeypatch, arguments):
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
-        code, _, err = tojax(*arguments)
+        code, _, err = anyjax(*arguments)
     assert code == 1
     assert assert_four_lines(err)[0] == "error: No space left on device"
 
 
-def test_a_full_disk_for_a_file(tojax):
-    code, _, err = tojax("flax", DEMO, "-o", "/dev/full")
+def test_a_full_disk_for_a_file(anyjax):
+    code, _, err = anyjax("flax", DEMO, "-o", "/dev/full")
     assert code == 1
     assert assert_four_lines(err)[0] == "error: No space left on device"
 
 
 @pytest.mark.parametrize("verb", ["run", "inspect", "generate", "export", "plan", "finetune"])
-def test_onnx_files(tojax, tmp_path, verb):
+def test_onnx_files(anyjax, tmp_path, verb):
     """An empty one where it could be served, and what else takes it where it is no checkpoint."""
     file = tmp_path / "model.onnx"
     file.touch()
-    code, out, err = tojax(verb, file, *NEEDED.get(verb, ()))
+    code, out, err = anyjax(verb, file, *NEEDED.get(verb, ()))
     assert (code, out) == (1, "")
     is_graph = verb in ("run", "inspect")
     what = f"{file} is no ONNX model" if is_graph else "model.onnx is an ONNX model, no checkpoint"
@@ -217,10 +217,10 @@ def test_onnx_files(tojax, tmp_path, verb):
 
 
 @pytest.mark.parametrize("verb", ["export", "plan", "finetune"])
-def test_what_is_saved_already(tojax, tmp_path, verb):
+def test_what_is_saved_already(anyjax, tmp_path, verb):
     (tmp_path / "model.json").write_text("{}")
-    code, out, err = tojax(verb, tmp_path, *NEEDED[verb])
+    code, out, err = anyjax(verb, tmp_path, *NEEDED[verb])
     assert (code, out) == (1, "")
     lines = assert_four_lines(err)
     assert lines[0] == f"error: {tmp_path.name} is a saved model, no checkpoint"
-    assert "model.save or tojax export wrote it" in lines[2] and "tojax.load" in lines[3]
+    assert "model.save or anyjax export wrote it" in lines[2] and "anyjax.load" in lines[3]

@@ -17,14 +17,14 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def tojax(monkeypatch, capsys):
+def anyjax(monkeypatch, capsys):
     """A call of the command line in this process: (exit code, output)."""
     import sys
 
-    from tojax import cli
+    from anyjax import cli
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tojax", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["anyjax", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         return ended.value.code, capsys.readouterr().out
@@ -32,27 +32,27 @@ def tojax(monkeypatch, capsys):
     return run
 
 
-def test_run(tojax, file):
-    code, out = tojax("run", file, "--json")
+def test_run(anyjax, file):
+    code, out = anyjax("run", file, "--json")
     figures = json.loads(out)
     assert code == 0 and figures["agree"] and figures["parameters"] == 24
     assert "following runs" in figures["seconds of onnxruntime"]
-    code, out = tojax("run", file)
+    code, out = anyjax("run", file)
     assert code == 0 and "largest difference to onnxruntime" in out and "float32[1, 8]" in out
 
 
-def test_inspect(tojax, file):
-    code, out = tojax("inspect", file, "--json")
+def test_inspect(anyjax, file):
+    code, out = anyjax("inspect", file, "--json")
     about = json.loads(out)
     assert code == 0 and about["inputs"] == {"x": "float[n, 8]"} and about["outputs"] == ["y"]
     assert about["params"] == ["w"] and about["operators"] == {"MatMul": 1, "Softmax": 1}
-    assert "tensor" in tojax("inspect", file)[1]
+    assert "tensor" in anyjax("inspect", file)[1]
 
 
-def test_ops(tojax):
-    code, out = tojax("ops", "--onnx", "--json")
+def test_ops(anyjax):
+    code, out = anyjax("ops", "--onnx", "--json")
     rows = {x["op"]: x["served"] for x in json.loads(out)}
     assert code == 0 and rows["Conv"] == "ops.convolution.conv" and rows["Loop"] == "the engine"
     assert rows["HannWindow"] == "the body that ONNX has for it" and not rows["StringConcat"]
     assert np.mean([bool(x) for x in rows.values()]) > 0.9
-    assert '@tojax.onnx.lowers("StringConcat")' in tojax("ops", "--onnx", "StringConcat")[1]
+    assert '@anyjax.onnx.lowers("StringConcat")' in anyjax("ops", "--onnx", "StringConcat")[1]

@@ -1,4 +1,4 @@
-"""``tojax plan``, and the figures of docs/guides/planning.md."""
+"""``anyjax plan``, and the figures of docs/guides/planning.md."""
 
 import importlib.util
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tojax.cli import app
-from tojax.cli._plan import mesh_of, one_of
-from tojax.errors import TojaxError, WrongArguments
+from anyjax.cli import app
+from anyjax.cli._plan import mesh_of, one_of
+from anyjax.errors import AnyjaxError, WrongArguments
 
 ROOT = Path(__file__).parents[2]
 DEMO = "examples/tiny-llama"
@@ -34,7 +34,7 @@ MISTAKES = {
 def test_mistakes_are_four_lines(said, tmp_path):
     where = tmp_path if said == "no config.json" else ROOT / DEMO
     found = CliRunner().invoke(app, ["plan", str(where), *MISTAKES[said]])
-    assert isinstance(found.exception, TojaxError)
+    assert isinstance(found.exception, AnyjaxError)
     assert said in str(found.exception) and len(str(found.exception).splitlines()) == 5
 
 

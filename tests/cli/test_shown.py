@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
-from tests.cli.test_messages import DEMO, assert_four_lines, tojax
-from tojax.cli import _shown
+from anyjax.cli import _shown
+from tests.cli.test_messages import DEMO, anyjax, assert_four_lines
 
-__all__ = ["tojax"]  # the fixture
-
-
-def test_version(tojax):
-    import tojax as package
-
-    assert tojax("--version") == (0, f"tojax {package.__version__}\n", "")
+__all__ = ["anyjax"]  # the fixture
 
 
-def test_pipes_get_whole_names(tojax):
-    code, out, _ = tojax("ops", "linear")
+def test_version(anyjax):
+    import anyjax as package
+
+    assert anyjax("--version") == (0, f"anyjax {package.__version__}\n", "")
+
+
+def test_pipes_get_whole_names(anyjax):
+    code, out, _ = anyjax("ops", "linear")
     assert code == 0
     assert "…" not in out
     assert "aten._upsample_bilinear2d_aa.default" in out
@@ -37,24 +37,24 @@ def test_times_beside_each_other():
     assert _shown.speed(2.0, 2.0) == "1.0 times as fast"
 
 
-def test_a_prompt_from_standard_input(tojax, monkeypatch):
-    said = tojax("generate", DEMO, "-p", "import os", "-n", "4")
+def test_a_prompt_from_standard_input(anyjax, monkeypatch):
+    said = anyjax("generate", DEMO, "-p", "import os", "-n", "4")
     monkeypatch.setattr(sys, "stdin", io.StringIO("import os\n"))
-    assert tojax("generate", DEMO, "-p", "-", "-n", "4") == said
+    assert anyjax("generate", DEMO, "-p", "-", "-n", "4") == said
 
 
-def test_a_terminal_is_asked_for_a_prompt(tojax, monkeypatch):
-    said = tojax("generate", DEMO, "-p", "import os", "-n", "4")[1]
+def test_a_terminal_is_asked_for_a_prompt(anyjax, monkeypatch):
+    said = anyjax("generate", DEMO, "-p", "import os", "-n", "4")[1]
     typed = io.StringIO("import os\nmore\n")
     typed.isatty = lambda: True
     monkeypatch.setattr(sys, "stdin", typed)
-    code, out, err = tojax("generate", DEMO, "-n", "4")
+    code, out, err = anyjax("generate", DEMO, "-n", "4")
     assert (code, out) == (0, said)
     assert err.startswith("prompt: ")
 
 
-def test_draws_have_a_seed(tojax):
-    draw = lambda seed: tojax(
+def test_draws_have_a_seed(anyjax):
+    draw = lambda seed: anyjax(
         "generate", DEMO, "-p", "def", "-n", "8", "--temperature", "1.5", "--seed", seed
     )
     assert draw(3) == draw(3)
@@ -62,10 +62,10 @@ def test_draws_have_a_seed(tojax):
 
 
 @pytest.mark.parametrize("verb", ["inspect", "flax", "generate", "run"])
-def test_an_empty_folder_is_told_at_once(tojax, tmp_path, verb, monkeypatch):
+def test_an_empty_folder_is_told_at_once(anyjax, tmp_path, verb, monkeypatch):
     for name in ("torch", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)  # nothing heavy may be imported for it
-    code, _, err = tojax(verb, tmp_path)
+    code, _, err = anyjax(verb, tmp_path)
     assert code == 1
     assert "has no config.json" in assert_four_lines(err)[0]
 
@@ -74,18 +74,18 @@ def test_an_empty_folder_is_told_at_once(tojax, tmp_path, verb, monkeypatch):
     "path, said",
     [("torch.nn:Linear", "give an instance"), ("builtins:dict", "nn.Module")],
 )
-def test_a_class_that_gives_no_module(tojax, path, said):
-    code, _, err = tojax("flax", path, "--input", "2x3")
+def test_a_class_that_gives_no_module(anyjax, path, said):
+    code, _, err = anyjax("flax", path, "--input", "2x3")
     assert code == 1
     assert said in assert_four_lines(err)[-1]
 
 
-def test_a_language_model_without_a_tokenizer(tojax, tmp_path):
+def test_a_language_model_without_a_tokenizer(anyjax, tmp_path):
     folder = shutil.copytree(DEMO, tmp_path / "bare")
     for file in folder.glob("tokenizer*"):
         file.unlink()
-    code, out, err = tojax("run", folder)
+    code, out, err = anyjax("run", folder)
     assert code == 0, err
     assert "largest difference to PyTorch" in out and "no tokenizer: token ids are made up" in out
-    code, _, err = tojax("run", folder, "--prompt", "import os")
+    code, _, err = anyjax("run", folder, "--prompt", "import os")
     assert code == 1 and "has no tokenizer that can be read" in assert_four_lines(err)[0]

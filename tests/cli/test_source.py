@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-import tojax as package
-from tests.cli.test_messages import DEMO, assert_four_lines, tojax
-from tojax.cli import _source
+import anyjax as package
+from anyjax.cli import _source
+from tests.cli.test_messages import DEMO, anyjax, assert_four_lines
 
-__all__ = ["tojax"]  # the fixture
+__all__ = ["anyjax"]  # the fixture
 SHORT = ["-p", "def main(", "-n", "6"]
 
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory):
-    """A folder as ``tojax finetune`` writes it, its weights moved so that another text comes."""
+    """A folder as ``anyjax finetune`` writes it, its weights moved so that another text comes."""
     import jax
 
     model = package.train.lora(package.from_pretrained(DEMO), 2, "q_proj|down_proj")
@@ -28,20 +28,20 @@ def adapter(tmp_path_factory):
     return folder
 
 
-def test_an_adapters_folder_from_anywhere(tojax, adapter, tmp_path, monkeypatch):
-    plain = tojax("generate", DEMO, *SHORT)[1]
+def test_an_adapters_folder_from_anywhere(anyjax, adapter, tmp_path, monkeypatch):
+    plain = anyjax("generate", DEMO, *SHORT)[1]
     monkeypatch.chdir(tmp_path)
-    code, out, err = tojax("generate", adapter, *SHORT)
+    code, out, err = anyjax("generate", adapter, *SHORT)
     assert code == 0, err
     assert out.startswith("def main(") and out != plain
-    assert tojax("generate", DEMO, "--adapter", adapter, *SHORT)[1] == out
-    code, told, err = tojax("inspect", adapter)
+    assert anyjax("generate", DEMO, "--adapter", adapter, *SHORT)[1] == out
+    code, told, err = anyjax("inspect", adapter)
     assert code == 0, err
     assert "LORA of rank 2, 16 tensors" in told and "aten.linear.default" in told
 
 
-def test_run_of_an_adapter(tojax, adapter):
-    code, out, err = tojax("run", adapter, "--json")
+def test_run_of_an_adapter(anyjax, adapter):
+    code, out, err = anyjax("run", adapter, "--json")
     assert code == 0, err
     told = json.loads(out)
     assert told["agree"] and told["from"] == str(adapter)
@@ -59,53 +59,53 @@ def test_a_relative_base_lies_above_the_adapter(adapter, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("base", ["/no/such/folder", "no_such/model"])
-def test_a_base_that_is_not_there(tojax, adapter, tmp_path, base, monkeypatch):
+def test_a_base_that_is_not_there(anyjax, adapter, tmp_path, base, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     moved = Path(shutil.copytree(adapter, tmp_path / "one"))
     file = moved / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": base}))
-    code, _, err = tojax("generate", moved, *SHORT)
+    code, _, err = anyjax("generate", moved, *SHORT)
     assert code == 1
     assert "--adapter" in assert_four_lines(err)[-1]
 
 
-def test_an_adapter_that_is_none(tojax, tmp_path):
-    code, _, err = tojax("generate", DEMO, "--adapter", tmp_path, *SHORT)
+def test_an_adapter_that_is_none(anyjax, tmp_path):
+    code, _, err = anyjax("generate", DEMO, "--adapter", tmp_path, *SHORT)
     assert code == 1
     assert "has no adapter_config.json" in assert_four_lines(err)[0]
 
 
-def test_what_export_wrote(tojax, tmp_path):
+def test_what_export_wrote(anyjax, tmp_path):
     out = tmp_path / "saved"
     options = "--length", "12", "--generate", "6"
-    assert tojax("export", DEMO, "-o", out, *options)[0] == 0
-    code, text, err = tojax("generate", out, *SHORT)
+    assert anyjax("export", DEMO, "-o", out, *options)[0] == 0
+    code, text, err = anyjax("generate", out, *SHORT)
     assert code == 0, err
-    assert text == tojax("generate", DEMO, *SHORT)[1]
-    assert "saved for 6 new tokens" in tojax("generate", out, "-p", "x")[2]
-    code, told, _ = tojax("inspect", out)
+    assert text == anyjax("generate", DEMO, *SHORT)[1]
+    assert "saved for 6 new tokens" in anyjax("generate", out, "-p", "x")[2]
+    code, told, _ = anyjax("inspect", out)
     assert code == 0
     assert "input_ids int32[1, 12]" in told and "max_new_tokens 6" in told
-    assert json.loads(tojax("inspect", out, "--json")[1])["model"] == "LlamaForCausalLM"
-    code, told, err = tojax("run", out)
+    assert json.loads(anyjax("inspect", out, "--json")[1])["model"] == "LlamaForCausalLM"
+    code, told, err = anyjax("run", out)
     assert code == 0, err
     assert "outputs: float32[1, 12, 2048]" in told
-    code, _, err = tojax("export", DEMO, "-o", out, *options)  # the tokenizer is in nobody's way
+    code, _, err = anyjax("export", DEMO, "-o", out, *options)  # the tokenizer is in nobody's way
     assert code == 0 and "is there and is replaced" in err
     shutil.rmtree(out / "tokenizer")
-    code, _, err = tojax("generate", out, *SHORT)
+    code, _, err = anyjax("generate", out, *SHORT)
     assert code == 1 and "--tokenizer" in assert_four_lines(err)[-1]
 
 
 @pytest.mark.parametrize("form", ["folder", "file"])
-def test_inspect_of_tensorflows_models(tojax, tmp_path, form):
+def test_inspect_of_tensorflows_models(anyjax, tmp_path, form):
     keras = pytest.importorskip("keras")
     made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     place = tmp_path / ("net" if form == "folder" else "net.keras")
     with warnings.catch_warnings(action="ignore"):  # Keras's own, of numpy
         made.export(place, verbose=False) if form == "folder" else made.save(place)
-        code, out, err = tojax("inspect", place)
-        told = json.loads(tojax("inspect", place, "--json")[1])
+        code, out, err = anyjax("inspect", place)
+        told = json.loads(anyjax("inspect", place, "--json")[1])
     assert code == 0, err
     assert "float32[?, 3]" in out and "2 variables" in out
     assert [3, 2] in [x["shape"] for x in told["variables"].values()]

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tojax.cli._texts import read_texts, rows
-from tojax.errors import WrongValue
+from anyjax.cli._texts import read_texts, rows
+from anyjax.errors import WrongValue
 
 
 class Letters:

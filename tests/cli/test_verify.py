@@ -1,4 +1,4 @@
-"""``tojax verify``: the verdict, its exit codes, JSON."""
+"""``anyjax verify``: the verdict, its exit codes, JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
-import tojax
-from tojax.cli import app
-from tojax.errors import NotWritten
+import anyjax
+from anyjax.cli import app
+from anyjax.errors import NotWritten
 
 LLAMA = "examples/tiny-llama"
 
@@ -47,10 +47,10 @@ def test_a_fault_ends_with_exit_code_3(monkeypatch, tmp_path):
     weights = load_file(file)
     name = "model.layers.1.mlp.up_proj.weight"
     save_file({**weights, name: weights[name] * np.float32(1.01)}, file)
-    healthy = tojax.from_pretrained(LLAMA)
-    verify = tojax.verify
+    healthy = anyjax.from_pretrained(LLAMA)
+    verify = anyjax.verify
     monkeypatch.setattr(
-        tojax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": healthy})
+        anyjax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": healthy})
     )
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "faulty")])
     assert result.exit_code == 3
@@ -63,11 +63,11 @@ def test_operators_and_a_folder_that_reproduces(monkeypatch, tmp_path):
     result = CliRunner().invoke(app, args)
     assert result.exit_code == 0 and " operators" in result.output
     assert not (tmp_path / "fault").exists()
-    changed = tojax.from_pretrained(LLAMA).to_torch()
+    changed = anyjax.from_pretrained(LLAMA).to_torch()
     changed.model.norm.variance_epsilon = 0.1
-    verify = tojax.verify
+    verify = anyjax.verify
     monkeypatch.setattr(
-        tojax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": changed})
+        anyjax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": changed})
     )
     result = CliRunner().invoke(app, args)
     assert result.exit_code == 3

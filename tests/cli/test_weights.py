@@ -1,4 +1,4 @@
-"""``tojax weights``: JAX checkpoints as PyTorch's, proved where the JAX model is named."""
+"""``anyjax weights``: JAX checkpoints as PyTorch's, proved where the JAX model is named."""
 
 import json
 import shutil
@@ -12,9 +12,9 @@ from flax import nnx, serialization, traverse_util
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from anyjax.cli import app
+from anyjax.errors import BadCheckpoint, WrongArguments, WrongWeights
 from tests.models import tiny
-from tojax.cli import app
-from tojax.errors import BadCheckpoint, WrongArguments, WrongWeights
 
 MODELS = """
 import torch

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
+from anyjax.torch.core import interop
+from anyjax.torch.core.dtypes import to_jax
 from tests.tolerance import tolerance
-from tojax.torch.core import interop
-from tojax.torch.core.dtypes import to_jax
 
 FEWEST = 16  # a special function of one number is a polynomial of some 16 terms
 SMALL = 0.01  # beside operands of about 1: where everything cancels, what is left is rounding

@@ -1,7 +1,7 @@
-"""What ``tojax ops`` says of each operator, from the results of op_db.py.
+"""What ``anyjax ops`` says of each operator, from the results of op_db.py.
 
 python tests/conformance/op_db.py --out results/ops.jsonl    # and with --grad, --jvp, --vmap
-python tests/conformance/coverage.py results/ops.jsonl       # writes tojax/torch/coverage.json
+python tests/conformance/coverage.py results/ops.jsonl       # writes anyjax/torch/coverage.json
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-FILE = Path(__file__).parents[2] / "tojax" / "torch" / "coverage.json"
+FILE = Path(__file__).parents[2] / "anyjax" / "torch" / "coverage.json"
 # An operator is as good as its worst entry; "eager" is right outside jit, where shapes need values.
 ORDER = ("skip", "ok", "eager", "error", "wrong")
 

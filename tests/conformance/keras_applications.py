@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.conformance.keras_set import percentages, said
 from tests.tolerance import assert_close
 
@@ -98,7 +98,7 @@ def _run(name: str, dtype: str) -> dict[str, str]:
     started = time.perf_counter()
     network, image = build(name)
     image = image.astype(dtype)
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     names = list(model.params)
     names = names[:: max(1, len(names) // FEW)]
     images = np.stack([image, image * 0.5])

@@ -19,12 +19,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.dtypes import fitting
+from anyjax.errors import AnyjaxError
 from tests.conformance.keras_cases import basic, ops, preprocessing, recurrent, spatial
 from tests.conformance.keras_cases.arguments import Case
 from tests.tolerance import assert_close
-from tojax.dtypes import fitting
-from tojax.errors import TojaxError
 
 CASES: dict[str, Case] = {
     **basic.CASES,
@@ -57,8 +57,8 @@ def run(name: str, modes: tuple[str, ...] = MODES) -> dict[str, str]:
 def refused(case: Case) -> str:
     """A clear error is what is right."""
     try:
-        tojax.from_tensorflow(case.make(), *case.args)(*case.args)
-    except TojaxError as error:
+        anyjax.from_tensorflow(case.make(), *case.args)(*case.args)
+    except AnyjaxError as error:
         return "" if case.refused in str(error) else f"says {said(error)}"
     except Exception as error:
         return said(error)
@@ -84,7 +84,7 @@ class Both:
     def __init__(self, case: Case):
         self.case, self.layer = case, case.make()
         self.moded = isinstance(self.layer, keras.layers.Layer)
-        self.model = tojax.from_tensorflow(self.layer, *case.args, **case.kwargs)
+        self.model = anyjax.from_tensorflow(self.layer, *case.args, **case.kwargs)
         self.variables = dict(self.model.source.function.variables)
         self.before = {name: v.numpy() for name, v in self.variables.items()}
 

@@ -11,14 +11,14 @@ import torch
 from torch.autograd import forward_ad
 from torch.testing._internal import common_methods_invocations
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
+from anyjax.torch import interop as interop_of_users
+from anyjax.torch.core import interop
+from anyjax.torch.dynamo.backend import compile_graph, settings_of
+from anyjax.torch.dynamo.buckets import program as bucket_program
 from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
 from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefined
-from tojax.errors import DataDependent
-from tojax.torch import interop as interop_of_users
-from tojax.torch.core import interop
-from tojax.torch.dynamo.backend import compile_graph, settings_of
-from tojax.torch.dynamo.buckets import program as bucket_program
 
 KEY = 0
 SCALES = (1.0, 0.9375, 0.875)  # a batch keeps what samples promise: signs, order, definiteness
@@ -30,7 +30,7 @@ class Eager(Exception):
 
 def of_jax(case: Case):
     """The sample as a function of arrays that gives a list of arrays."""
-    model = tojax.from_torch(case.function)
+    model = anyjax.from_torch(case.function)
 
     def function(*xs):
         with mock.patch.object(common_methods_invocations, "wrapper_set_seed", unseeded):
@@ -236,7 +236,7 @@ def on_jax(case: Case, jit: bool) -> str | None:
         want = attempt(case.function, *case.fresh())
         drawn = undefined(case)
         tensors = interop_of_users.to_jax(case.fresh())
-        with tojax.torch.on_jax():
+        with anyjax.torch.on_jax():
             got = case.function(*tensors)
         got = [interop_of_users.to_jax(x).jax() for x in tensors_in(got)]
         if drawn:
@@ -253,7 +253,7 @@ def on_jax_grad(case: Case, jit: bool) -> str | None:
     want, weight = attempt(_pullback, case.function, case.fresh(True), wanted)
     if want is None:
         return None
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         tensors = interop_of_users.to_jax(case.fresh(True))
         weighing = interop_of_users.to_jax(weight)
         got = [x.jax() for x in _pullback(case.function, tensors, wanted, weighing)[0]]

@@ -1,4 +1,4 @@
-"""torch's own database of modules against tojax: outputs and state, in eval and in train mode.
+"""torch's own database of modules against anyjax: outputs and state, in eval and in train mode.
 
 python tests/conformance/module_db.py                   # all modules
 python tests/conformance/module_db.py '.*Norm.*' -v     # modules whose name matches in full
@@ -21,7 +21,7 @@ import jax
 import torch
 from torch.testing._internal.common_modules import module_db
 
-import tojax
+import anyjax
 from tests.conformance.compare import compare, error_of, shapes, tensors_in
 
 SAMPLES = 10
@@ -38,7 +38,7 @@ def check(info, sample, training: bool) -> str | None:
     module = info.module_cls(*made.args, **made.kwargs).to(torch.float32).train(training)
     if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
         module(*given.args, **given.kwargs)  # its first call makes the parameters
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     run = lambda params, state, key: model.apply(
         params, *given.args, state=state, rng=key, mutable=True, **given.kwargs
     )

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-import tojax
-from tojax.dtypes import canonical, is_float
+import anyjax
+from anyjax.dtypes import canonical, is_float
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -76,8 +76,8 @@ def _array(value: Any) -> Any:
 
 
 def outputs(case: Any, inputs: list[Any], jitted: bool = True) -> list[Any]:
-    """Returns what tojax computes, in one program or operator by operator."""
-    model = tojax.from_onnx(model_of(case))
+    """Returns what anyjax computes, in one program or operator by operator."""
+    model = anyjax.from_onnx(model_of(case))
     key = jax.random.key(0)
     if jitted:
         out = model(*inputs, rng=key)

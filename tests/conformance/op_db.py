@@ -1,4 +1,4 @@
-"""torch's own operator database against tojax, entry by entry.
+"""torch's own operator database against anyjax, entry by entry.
 
 python tests/conformance/op_db.py                       # all entries, float32, values under jit
 python tests/conformance/op_db.py 'softmax.*' --grad    # entries whose name matches in full

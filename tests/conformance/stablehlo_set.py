@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-import tojax
+import anyjax
 from tests.conformance.stablehlo_cases import lax, library, numpy, programs
 from tests.conformance.stablehlo_cases.arguments import Case
 from tests.tolerance import assert_close
@@ -56,7 +56,7 @@ def read_back(function: Callable, args: list[np.ndarray]) -> Callable:
     """The function, by way of the bytes that ``jax.export`` writes."""
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in args]
     artifact = export.export(jax.jit(function), disabled_checks=EVERY_CALL)(*specs)
-    model = tojax.from_stablehlo(artifact.serialize())
+    model = anyjax.from_stablehlo(artifact.serialize())
     return lambda *xs: model.apply({}, *xs)
 
 

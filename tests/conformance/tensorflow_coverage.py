@@ -1,7 +1,7 @@
-"""What ``tojax ops --tensorflow`` says of operators without a row: which are numbers at all, and
+"""What ``anyjax ops --tensorflow`` says of operators without a row: which are numbers at all, and
 which of them TensorFlow's bridge to XLA compiles.
 
-python tests/conformance/tensorflow_coverage.py       # writes tojax/tensorflow/coverage.json
+python tests/conformance/tensorflow_coverage.py       # writes anyjax/tensorflow/coverage.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-FILE = Path(__file__).parents[2] / "tojax" / "tensorflow" / "coverage.json"
+FILE = Path(__file__).parents[2] / "anyjax" / "tensorflow" / "coverage.json"
 # The first that an operator's name has a part of, else what its tensors are.
 NAMES = {
     "data pipelines": r"Dataset|Iterator|Optional|SeedGenerator|MemoryCache|ParseEx|ParseS|Record|"
@@ -71,8 +71,8 @@ def compiled() -> set[str]:
 
 def coverage() -> dict[str, list[str]]:
     """The operators of ``tf.raw_ops`` and XLA's own by class; "bridge": those it computes."""
-    from tojax.tensorflow.core.private import op_def_of
-    from tojax.tensorflow.core.schema import stateful
+    from anyjax.tensorflow.core.private import op_def_of
+    from anyjax.tensorflow.core.schema import stateful
 
     xla = compiled()
     names = {op for op in dir(tf.raw_ops) if not op.startswith("_")}

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.conformance.stablehlo_cases.arguments import Case
 from tests.conformance.tensorflow_cases import (
     array,
@@ -101,9 +101,9 @@ def prepare(name: str) -> Prepared:
     return Prepared(run, variables, case.arguments(name), [v.numpy() for v in variables])
 
 
-def tojax_call(case: Prepared) -> Callable:
+def anyjax_call(case: Prepared) -> Callable:
     """(trainable, other, *args) -> outputs and then variables."""
-    model = tojax.from_tensorflow(case.function, *case.args)
+    model = anyjax.from_tensorflow(case.function, *case.args)
     names = {id(v.handle): name for name, v in model.source.function.variables.items()}
     order = [names.get(id(v.handle)) for v in case.variables]
 
@@ -134,10 +134,10 @@ def tf2jax_call(case: Prepared) -> Callable:
     return call
 
 
-TOOLS = {"tojax": tojax_call, "tf2jax": tf2jax_call}
+TOOLS = {"anyjax": anyjax_call, "tf2jax": tf2jax_call}
 
 
-def run(name: str, tool: str = "tojax", eager: bool = True) -> dict[str, str]:
+def run(name: str, tool: str = "anyjax", eager: bool = True) -> dict[str, str]:
     """What is wrong, by mode: "" where nothing is; a mode that TensorFlow lacks is left out."""
     with warnings.catch_warnings(), jax.enable_x64(CASES[name].x64):
         warnings.simplefilter("ignore")
@@ -275,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pattern", nargs="?", default=".*")
     parser.add_argument("--shard", default="0/1", metavar="I/N")
-    parser.add_argument("--tool", choices=TOOLS, default="tojax")
+    parser.add_argument("--tool", choices=TOOLS, default="anyjax")
     parser.add_argument("--compare", action="store_true", help="both tools, side by side")
     parser.add_argument("--no-eager", action="store_true", help="only what is compiled")
     parser.add_argument("--out", type=Path, help="keep results here; what it has is not run again")

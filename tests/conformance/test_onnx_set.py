@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import tojax
+import anyjax
+from anyjax.dtypes import is_float
+from anyjax.onnx.core.schema import Static
+from anyjax.onnx.engine.weights import uses_of
 from tests.conformance.onnx_set import (
     DATA,
     WIDE,
@@ -17,13 +20,10 @@ from tests.conformance.onnx_set import (
     outputs,
 )
 from tests.expectations import expected_failures, params
-from tojax.dtypes import is_float
-from tojax.onnx.core.schema import Static
-from tojax.onnx.engine.weights import uses_of
 
 pytestmark = [
     pytest.mark.sample(every=25),
-    pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument"),
+    pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument"),
 ]
 
 OUTSIDE = expected_failures("onnx_outside_of_jit.txt")
@@ -37,7 +37,7 @@ MARKS = {"light_squeezenet": [OVERFLOWS]}
 
 
 # Integers that decide shapes are static in a call by themselves.
-@pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument")
 @pytest.mark.parametrize("name", params([*cases()], "onnx_set.txt"))
 def test_values(name, record_property):
     """In one program; where values decide shapes, operator by operator."""
@@ -50,11 +50,11 @@ def test_values(name, record_property):
     jax.clear_caches()
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument")
 @pytest.mark.parametrize("name", [*OUTSIDE])
 def test_sizes_that_are_values_are_refused_in_a_program(name):
     case = cases()[name]
-    with pytest.raises(tojax.errors.DataDependent, match="node '"):
+    with pytest.raises(anyjax.errors.DataDependent, match="node '"):
         outputs(case, data_of(case)[0][0])
 
 
@@ -62,7 +62,7 @@ def test_sizes_that_are_values_are_refused_in_a_program(name):
     "file", [pytest.param(x, id=x.stem, marks=MARKS.get(x.stem, ())) for x in LIGHT]
 )
 def test_a_network(file):
-    model = tojax.from_onnx(file)
+    model = anyjax.from_onnx(file)
     shape = model.source.inputs[0].shape
     proto = TensorProto.FromString(file.with_name(f"{file.stem}_output_0.pb").read_bytes())
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) / np.prod(shape)
@@ -93,7 +93,7 @@ def test_gradient(name, record_property):
     record_property("operator", operator_of(case))
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        model = tojax.from_onnx(widened(model_of(case)))
+        model = anyjax.from_onnx(widened(model_of(case)))
         inputs = [_moved(x, rng) for x in data_of(case)[0][0]]
         function, at = _of_floats(model, inputs)
         steps = [rng.standard_normal(x.shape) for x in at]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.expectations import expected_failures
 from tests.tolerance import assert_close
 
@@ -79,7 +79,7 @@ def run(record, up_to_sign, unique):
     outputs = [np.asarray(x) for x in record["expected_outputs"]]
     wide = any(x.dtype.itemsize // (1 + np.iscomplexobj(x)) == 8 for x in [*inputs, *outputs])
     with jax.enable_x64(wide):
-        model = tojax.from_stablehlo(record["mlir_module_serialized"])
+        model = anyjax.from_stablehlo(record["mlir_module_serialized"])
         got = [np.asarray(x) for x in jax.tree.leaves(jax.jit(model.apply)({}, *inputs))]
     pairs = list(zip(got, outputs, strict=True))
     pairs = [pairs[i] for i in unique] if unique else pairs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import export
 
-import tojax
+import anyjax
 from tests.conformance.stablehlo_cases.shapes import CASES, SIZES
 from tests.expectations import expected_failures
 from tests.tolerance import assert_close
@@ -47,7 +47,7 @@ def test_unknown_sizes(name):
     flat = lambda *xs: tuple(jax.tree.leaves(function(*xs)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = tojax.from_stablehlo(export.export(jax.jit(flat))(*symbols(spec)).serialize())
+        model = anyjax.from_stablehlo(export.export(jax.jit(flat))(*symbols(spec)).serialize())
     call = lambda *xs: model.apply({}, *xs)
     again = export.export(jax.jit(call))(*symbols(spec))
     for sizes in SIZES:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.conformance import tensorflow_set
 from tests.conformance.record import modes
 from tests.conformance.tensorflow_cases import refused
@@ -44,8 +44,8 @@ def test_case(name, record_property):
 @pytest.mark.parametrize("name", refused.CASES)
 def test_refused(name):
     x = np.array([1.5, -2.0, 3.0, 0.5], np.float32)
-    model = tojax.from_tensorflow(refused.CASES[name], x)
-    with pytest.raises(tojax.errors.TojaxError) as caught:
+    model = anyjax.from_tensorflow(refused.CASES[name], x)
+    with pytest.raises(anyjax.errors.AnyjaxError) as caught:
         jax.jit(lambda x: model.apply({}, x))(x)
     lines = str(caught.value).splitlines()
     words = [line.split(":")[0].strip() for line in lines[1:]]

@@ -1,4 +1,4 @@
-"""tf2jax's own test suite, with tojax.tensorflow in its place."""
+"""tf2jax's own test suite, with anyjax.tensorflow in its place."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""A pytest plugin that puts ``tojax.tensorflow`` in the place of the installed tf2jax, whose own
+"""A pytest plugin that puts ``anyjax.tensorflow`` in the place of the installed tf2jax, whose own
 tests then run against it.
 """
 
@@ -7,7 +7,7 @@ import sys
 import types
 from pathlib import Path
 
-import tojax.tensorflow
+import anyjax.tensorflow
 
 FOLDER = Path(next(iter(importlib.util.find_spec("tf2jax").submodule_search_locations or ())))
 
@@ -20,13 +20,13 @@ def _package(name: str, folder: Path, **names: object) -> types.ModuleType:
     return made
 
 
-public = {name: getattr(tojax.tensorflow, name) for name in tojax.tensorflow.__all__}
+public = {name: getattr(anyjax.tensorflow, name) for name in anyjax.tensorflow.__all__}
 _package("tf2jax", FOLDER, **public)
 inside = _package("tf2jax._src", FOLDER / "_src")
 for name in ("tf2jax", "ops"):
-    setattr(inside, name, tojax.tensorflow)
-    sys.modules[f"tf2jax._src.{name}"] = tojax.tensorflow
-inside.config = sys.modules["tf2jax._src.config"] = tojax.tensorflow.config
+    setattr(inside, name, anyjax.tensorflow)
+    sys.modules[f"tf2jax._src.{name}"] = anyjax.tensorflow
+inside.config = sys.modules["tf2jax._src.config"] = anyjax.tensorflow.config
 experimental = _package("tf2jax.experimental", FOLDER / "experimental")
-mhlo = tojax.tensorflow.experimental.mhlo
+mhlo = anyjax.tensorflow.experimental.mhlo
 experimental.mhlo = sys.modules["tf2jax.experimental.mhlo"] = mhlo

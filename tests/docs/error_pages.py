@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tojax import errors
+from anyjax import errors
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "errors"
@@ -73,7 +73,7 @@ def plain(message: str, folder: Path) -> str:
 
 def as_printed(raised: BaseException, folder: Path) -> str:
     """Returns the last lines of Python's traceback."""
-    return plain(f"tojax.errors.{type(raised).__name__}: {raised}", folder)
+    return plain(f"anyjax.errors.{type(raised).__name__}: {raised}", folder)
 
 
 def prepare(folder: Path, page: str) -> None:
@@ -114,7 +114,7 @@ def _outcome(text: str, module: types.ModuleType, folder: Path) -> tuple[BaseExc
         warnings.simplefilter("always")
         try:
             exec(code, vars(module))
-        except errors.TojaxError as error:
+        except errors.AnyjaxError as error:
             return error, as_printed(error, folder)
     for warning in warned:
         category = warning.category.__name__

@@ -1,11 +1,11 @@
 """Python code of the site's pages: blocks, notebooks' cells, and the pairs of `coming-from`.
 
 In docs/coming-from each tab-set is a pair: one tab has the lines for the old project, the tab
-"tojax" the new ones. Blocks above the first tab-set run on both sides, all others on the side of
-tojax. A name that both tabs of a pair assign has the same value on both sides.
+"anyjax" the new ones. Blocks above the first tab-set run on both sides, all others on the side of
+anyjax. A name that both tabs of a pair assign has the same value on both sides.
 
 ``python -m tests.docs.pages PAGE TITLE FILE`` writes the values of the old side, in the environment
-of the interpreter that runs it; nothing of tojax is imported there.
+of the interpreter that runs it; nothing of anyjax is imported there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-NEW = "tojax"
+NEW = "anyjax"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import tojax
+import anyjax
 
 FOLDER = Path(__file__).parents[2] / "docs" / "api"
 PAGES = {file.stem: file.read_text() for file in FOLDER.glob("*.md")}
@@ -16,14 +16,14 @@ DIRECTIVE = re.compile(
     r"^\.\. (?:auto|py:)(function|class|exception|decorator|module):: ([\w.]+)", re.MULTILINE
 )
 # Modules that a part offers as names: what is in them counts.
-MODULES = ("tojax.torch.interop", "tojax.tensorflow.config", "tojax.tensorflow.experimental")
+MODULES = ("anyjax.torch.interop", "anyjax.tensorflow.config", "anyjax.tensorflow.experimental")
 # Names of tf2jax and torchax have one line together in the index.
-TOGETHER = ("tojax.tensorflow.", "tojax.torch.interop.")
+TOGETHER = ("anyjax.tensorflow.", "anyjax.torch.interop.")
 
 
 def resolved(path: str) -> object:
     """What a dotted name stands for; the last parts may be attributes."""
-    value: object = tojax
+    value: object = anyjax
     for name in path.split(".")[1:]:
         value = getattr(value, name)
     return value
@@ -35,14 +35,14 @@ def documented() -> Counter[str]:
 
 def public() -> dict[int, list[str]]:
     """The names of each public object, by the object's id; modules give what is in them."""
-    names = [f"tojax.{name}" for name in tojax.__all__]
-    for part in tojax._PARTS:
-        module = importlib.import_module(f"tojax.{part}")
+    names = [f"anyjax.{name}" for name in anyjax.__all__]
+    for part in anyjax._PARTS:
+        module = importlib.import_module(f"anyjax.{part}")
         listed = getattr(module, "__all__", None)
         if listed is None:  # errors
             listed = [k for k, v in vars(module).items() if is_error(v)]
-        names += [f"tojax.{part}.{name}" for name in listed]
-    names += [f"tojax.torch.interop.{name}" for name in tojax.torch.interop.__all__]
+        names += [f"anyjax.{part}.{name}" for name in listed]
+    names += [f"anyjax.torch.interop.{name}" for name in anyjax.torch.interop.__all__]
     named: dict[int, list[str]] = {}
     for name in names:
         if name not in MODULES:
@@ -51,7 +51,7 @@ def public() -> dict[int, list[str]]:
 
 
 def is_error(value: object) -> bool:
-    return inspect.isclass(value) and value.__module__ == "tojax.errors"
+    return inspect.isclass(value) and value.__module__ == "anyjax.errors"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,11 +84,11 @@ def test_the_index_names_what_users_type():
     assert {name for name, count in listed.items() if count > 1} == set()
     for name in listed:
         assert inspect.getdoc(resolved(name)), name
-    described = [x for x in documented() if not x.startswith(("tojax.errors", *MODULE_PAGES))]
+    described = [x for x in documented() if not x.startswith(("anyjax.errors", *MODULE_PAGES))]
     missing = [x for x in described if x not in listed and not x.startswith(TOGETHER)]
-    assert missing == ["tojax.table.Table", "tojax.table.Signature", "tojax.table.Param",
-                       "tojax.source.Source", "tojax.source.SourceBase",
-                       "tojax.source.SourceCache"]  # fmt: skip
+    assert missing == ["anyjax.table.Table", "anyjax.table.Signature", "anyjax.table.Param",
+                       "anyjax.source.Source", "anyjax.source.SourceBase",
+                       "anyjax.source.SourceCache"]  # fmt: skip
 
 
 def test_functions_say_what_they_take_and_show_an_example():
@@ -102,7 +102,7 @@ def test_functions_say_what_they_take_and_show_an_example():
         takes = inspect.signature(value).parameters
         if takes and "Args:" not in text and not name.startswith(TOGETHER):
             poor.append(f"{name}: Args")
-        if "Example:" not in text and not name.startswith("tojax.torch.interop"):
+        if "Example:" not in text and not name.startswith("anyjax.torch.interop"):
             poor.append(f"{name}: Example")
     assert poor == []
 
@@ -113,6 +113,6 @@ def test_a_name_twice_and_a_name_that_is_missing_are_seen(monkeypatch):
     with pytest.raises(AssertionError):
         test_each_public_name_stands_on_one_page()
     monkeypatch.delitem(PAGES, "again")
-    monkeypatch.setitem(PAGES, "loading", loading.replace(".. autofunction:: tojax.load\n", ""))
-    with pytest.raises(AssertionError, match=r"tojax\.load"):
+    monkeypatch.setitem(PAGES, "loading", loading.replace(".. autofunction:: anyjax.load\n", ""))
+    with pytest.raises(AssertionError, match=r"anyjax\.load"):
         test_each_public_name_stands_on_one_page()

@@ -32,7 +32,7 @@ def cells(page: str) -> int:
 
 
 def test_there_are_pages():
-    required = {"all-of-tojax.md", "start.md", "hugging-face.md", "training.md"}
+    required = {"all-of-anyjax.md", "start.md", "hugging-face.md", "training.md"}
     assert required | {"torch-to-flax.md", "tensorflow.md"} <= set(PAGES)
 
 

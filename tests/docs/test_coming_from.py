@@ -158,7 +158,7 @@ x = 1.0
 y, f = x + 1, abs
 ```
 :::
-:::{tab-item} tojax
+:::{tab-item} anyjax
 ```python
 y = x + 2
 ```
@@ -173,7 +173,7 @@ z = y
 
 def test_blocks_of_a_page():
     found = [(x.line, x.pair, x.title) for x in blocks(PAGE)]
-    assert found == [(2, -1, ""), (8, 0, "theirs"), (13, 0, "tojax"), (19, None, "")]
+    assert found == [(2, -1, ""), (8, 0, "theirs"), (13, 0, "anyjax"), (19, None, "")]
     assert assigned("a, b = 1, [c for c in ()]\ndef f():\n    d = 1") >= {"a", "b"}
     assert "d" not in assigned("def f():\n    d = 1")
 
@@ -182,7 +182,7 @@ def test_values_of_both_sides(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     assert values(page, "theirs") == {(0, "y"): np.asarray(2.0)}
-    assert values(page, "tojax", new=True) == {(0, "y"): np.asarray(3.0)}
+    assert values(page, "anyjax", new=True) == {(0, "y"): np.asarray(3.0)}
     with pytest.raises(AssertionError, match=r"pair 0: y"):
         assert_same(np.asarray(3.0), np.asarray(2.0), "pair 0: y")
 

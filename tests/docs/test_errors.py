@@ -6,11 +6,11 @@ import re
 import jax
 import pytest
 
+from anyjax import errors
 from tests.docs import error_pages
 from tests.docs.error_pages import CLASSES, FOLDER, blocks, plain, prepare, run, run_in_processes
-from tojax import errors
 
-TOJAX = error_pages.ROOT / "tojax"
+ANYJAX = error_pages.ROOT / "anyjax"
 INDEX = (FOLDER / "index.md").read_text()
 PAGES = {name: (FOLDER / f"{name}.md").read_text() for name in CLASSES}
 IN_PROCESSES = [name for name, page in PAGES.items() if "```console\n" in page]
@@ -35,7 +35,7 @@ def test_a_page_has_its_sections_and_the_index_names_it(name):
 
 def strings() -> str:
     """All texts of the product, with the holes of f-strings between their parts."""
-    nodes = (x for file in TOJAX.rglob("*.py") for x in ast.walk(ast.parse(file.read_text())))
+    nodes = (x for file in ANYJAX.rglob("*.py") for x in ast.walk(ast.parse(file.read_text())))
     texts = (x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str))
     return "\n".join(" ".join(text.split()) for text in texts)
 
@@ -101,13 +101,13 @@ PAGE = """\
 ## What it looks like
 
 ```python
-import tojax
-raise tojax.errors.NoData("none")
+import anyjax
+raise anyjax.errors.NoData("none")
 ```
 
 ```text
-tojax.errors.NoData: none
-  see:   https://tojax.readthedocs.io/en/latest/errors/NoData.html
+anyjax.errors.NoData: none
+  see:   https://anyjax.readthedocs.io/en/latest/errors/NoData.html
 ```
 
 ```python

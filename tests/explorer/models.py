@@ -1,11 +1,11 @@
-"""Models for the tests of ``tojax.explore``."""
+"""Models for the tests of ``anyjax.explore``."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-import tojax
+import anyjax
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 ROWS, LENGTH, WIDTH, HEADS = 2, 5, 8, 2
@@ -47,7 +47,7 @@ class Block(torch.nn.Module):
 def model():
     torch.manual_seed(0)
     blocks = [Block(), torch.nn.Linear(4 * WIDTH, WIDTH), Block()]
-    return tojax.from_torch(torch.nn.Sequential(*blocks).eval())
+    return anyjax.from_torch(torch.nn.Sequential(*blocks).eval())
 
 
 def hostile():
@@ -55,4 +55,4 @@ def hostile():
     module = torch.nn.Module()
     module.forward = lambda x: module._modules[HOSTILE.replace(".", "")](x)
     module.add_module(HOSTILE.replace(".", ""), torch.nn.Linear(3, 2))
-    return tojax.from_torch(module.eval())
+    return anyjax.from_torch(module.eval())

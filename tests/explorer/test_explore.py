@@ -1,4 +1,4 @@
-"""Figures of ``tojax.explore``: FLOPs by formula, sums over modules, names of modules."""
+"""Figures of ``anyjax.explore``: FLOPs by formula, sums over modules, names of modules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.explorer.modules import Module
+from anyjax.explorer.work import Tally
+from anyjax.parallel.estimation.call import forward_call, trace_call
+from anyjax.parallel.estimation.cost.work import count_work
+from anyjax.parallel.estimation.divide.partition import divide, replicated
 from tests.explorer.models import HEADS, LENGTH, ROWS, WIDTH, X, model
-from tojax.errors import WrongArguments
-from tojax.explorer.modules import Module
-from tojax.explorer.work import Tally
-from tojax.parallel.estimation.call import forward_call, trace_call
-from tojax.parallel.estimation.cost.work import count_work
-from tojax.parallel.estimation.divide.partition import divide, replicated
 
 LINEAR = 2 * ROWS * LENGTH * WIDTH * WIDTH
 FORMULAS = {
@@ -30,7 +30,7 @@ FORMULAS = {
 
 @pytest.fixture(scope="module")
 def report():
-    return tojax.explore(model(), X)
+    return anyjax.explore(model(), X)
 
 
 def by_path(report) -> dict[str, Module]:
@@ -73,7 +73,7 @@ def test_params_and_bytes(report):
 
 def test_bytes_moved_of_a_product():
     x = np.ones((16, 32), np.float32)
-    report = tojax.explore(tojax.from_torch(torch.nn.Linear(32, 64, bias=False)), x)
+    report = anyjax.explore(anyjax.from_torch(torch.nn.Linear(32, 64, bias=False)), x)
     assert report.total.work.traffic == 4 * (16 * 32 + 32 * 64 + 16 * 64)
 
 
@@ -107,21 +107,21 @@ def test_json_is_strict(report):
 def test_shapes_are_enough():
     source = model()
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), source)
-    report = tojax.explore(shapes, X)
+    report = anyjax.explore(shapes, X)
     assert report.statistics == {}
-    assert [x.work for x in report.modules] == [x.work for x in tojax.explore(source, X).modules]
+    assert [x.work for x in report.modules] == [x.work for x in anyjax.explore(source, X).modules]
 
 
 def test_values_are_not_read_if_not_asked_for(monkeypatch):
-    monkeypatch.setattr("tojax.explorer._explore.statistics", pytest.fail)
-    assert tojax.explore(model(), X, values=False).statistics == {}
+    monkeypatch.setattr("anyjax.explorer._explore.statistics", pytest.fail)
+    assert anyjax.explore(model(), X, values=False).statistics == {}
 
 
 def test_rolled_layers_count_every_round():
     block = lambda: torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
-    source = tojax.from_torch(torch.nn.Sequential(*(block() for _ in range(6))))
+    source = anyjax.from_torch(torch.nn.Sequential(*(block() for _ in range(6))))
     x = np.ones((2, 8), np.float32)
-    flat, rolled = (tojax.explore(m, x) for m in (source, tojax.transforms.roll(source, x)))
+    flat, rolled = (anyjax.explore(m, x) for m in (source, anyjax.transforms.roll(source, x)))
     assert rolled.total.work.products == flat.total.work.products == 6 * 2 * 2 * 8 * 8
     modules = by_path(rolled)
     assert modules["0.0"].work.products == rolled.total.work.products
@@ -130,30 +130,30 @@ def test_rolled_layers_count_every_round():
 
 
 def test_a_call_that_is_missing_or_wrong():
-    report = tojax.explore(model())
+    report = anyjax.explore(model())
     assert not report.traced and "there is no call to trace" in report.notes[0]
     assert report.total.work == Tally() and len(report.statistics) == len(report.arrays)
     assert "-" in str(report)
     with pytest.raises(WrongArguments):
-        tojax.explore(model(), X, X, X)
+        anyjax.explore(model(), X, X, X)
 
 
 def test_operators_that_are_missing_are_told():
     def shapes(x):
         return torch.nonzero(x)
 
-    report = tojax.explore(tojax.from_torch(shapes), X)
+    report = anyjax.explore(anyjax.from_torch(shapes), X)
     assert not report.traced and "FLOPs, bytes moved and programs are missing" in report.notes[0]
 
 
 def test_saved_models(tmp_path):
     model().save(tmp_path / "saved", X)
-    report = tojax.explore(tojax.load(tmp_path / "saved"), X)
+    report = anyjax.explore(anyjax.load(tmp_path / "saved"), X)
     assert "a saved program does not tell its operations" in report.notes[0]
     assert by_path(report)["0.up"].params == 4 * WIDTH * WIDTH + 4 * WIDTH
 
 
 def test_progress():
     steps = []
-    tojax.explore(model(), X, progress=lambda *step: steps.append(step))
+    anyjax.explore(model(), X, progress=lambda *step: steps.append(step))
     assert steps[0] == ("tracing", 0, 1) and steps[-1][1] == steps[-1][2] - 1

@@ -1,11 +1,11 @@
-"""``tojax.explore`` of models from TensorFlow and ONNX."""
+"""``anyjax.explore`` of models from TensorFlow and ONNX."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 
 X = np.ones((2, 8), np.float32)
 
@@ -17,7 +17,7 @@ def test_keras():
         [layers.Input((8,)), layers.Dense(4, "relu", name="first"), layers.Dense(3, name="second")],
         name="net",
     )
-    report = tojax.explore(tojax.from_tensorflow(net, X), X)
+    report = anyjax.explore(anyjax.from_tensorflow(net, X), X)
     by_name = {x.path.rpartition("/")[2].partition("_")[0]: x for x in report.modules}
     assert report.separator == "/" and "names no modules" in report.notes[0]
     assert [len(by_name[x].arrays) for x in ("first", "second")] == [2, 2]
@@ -40,7 +40,7 @@ def test_onnx():
     graph = helper.make_graph(nodes, "net", *inside)
     file = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert onnx.checker.check_model(file) is None
-    report = tojax.explore(tojax.from_onnx(file), x=X)
+    report = anyjax.explore(anyjax.from_onnx(file), x=X)
     modules = {x.path: x for x in report.modules}
     assert [*modules] == ["", "net", "net/fc", "net/act"]
     assert modules["net/fc"].arrays == ["onnx::MatMul_7"] and modules["net/fc"].params == 32

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.explorer.models import HOSTILE, X, hostile, model
 
 
@@ -25,7 +25,7 @@ def data_of(text):
 
 
 def test_the_page_has_all_figures(tmp_path):
-    report = tojax.explore(model(), X, mesh={"model": 2})
+    report = anyjax.explore(model(), X, mesh={"model": 2})
     data = data_of(text_of(report, tmp_path))
     assert {k: data[k] for k in report.as_dict()} == json.loads(report.to_json())
     programs = {path: data["programs"][i] for path, i in data["programOf"].items()}
@@ -34,7 +34,7 @@ def test_the_page_has_all_figures(tmp_path):
 
 
 def test_the_page_needs_nothing_else(tmp_path):
-    text = text_of(tojax.explore(model(), X), tmp_path)
+    text = text_of(anyjax.explore(model(), X), tmp_path)
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", text)) - {"http://www.w3.org/2000/svg"}
     assert not addresses  # that one is the name of SVG, which nobody fetches
     assert not re.findall(r"<(?:link|img|iframe|object|embed|base)\b|\bsrc\s*=|@import|url\(", text)
@@ -43,7 +43,7 @@ def test_the_page_needs_nothing_else(tmp_path):
 
 
 def test_names_are_inert(tmp_path):
-    report = tojax.explore(hostile(), np.ones((1, 3), np.float32))
+    report = anyjax.explore(hostile(), np.ones((1, 3), np.float32))
     assert any(HOSTILE in x.name for x in report.arrays)
     report = dataclasses.replace(report, name=HOSTILE, origin=HOSTILE, notes=(HOSTILE, "{{data}}"))
     text = text_of(report, tmp_path)
@@ -53,9 +53,9 @@ def test_names_are_inert(tmp_path):
 
 
 def test_long_programs_are_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr("tojax.explorer.texts.EQUATIONS", 4)
-    monkeypatch.setattr("tojax.explorer.texts.CHARACTERS", 500)
-    programs = tojax.explore(model(), X).programs
+    monkeypatch.setattr("anyjax.explorer.texts.EQUATIONS", 4)
+    monkeypatch.setattr("anyjax.explorer.texts.CHARACTERS", 500)
+    programs = anyjax.explore(model(), X).programs
     assert max(map(len, programs.values())) < 550
     assert re.search(r"# ... and \d+ (equations|lines) more$", programs[""])
-    assert "more" not in tojax.explore(tojax.from_torch(torch.nn.ReLU()), X).programs[""]
+    assert "more" not in anyjax.explore(anyjax.from_torch(torch.nn.ReLU()), X).programs[""]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.browser import Window
 from tests.explorer.models import HOSTILE, X, hostile, model
 
@@ -19,7 +19,7 @@ def names(page, region):
 
 
 def test_the_tree_unfolds_by_mouse_and_keyboard(window, tmp_path):
-    page = window.open(tojax.explore(model(), X), tmp_path)
+    page = window.open(anyjax.explore(model(), X), tmp_path)
     page.get_by_role("button", name="Close all").click()
     assert window.rows() == ["(model)", "0", "1", "2"]
     page.get_by_role("treeitem", name="0, Block").locator(".name").click()
@@ -40,7 +40,7 @@ def test_the_tree_unfolds_by_mouse_and_keyboard(window, tmp_path):
 
 
 def test_figures_and_program_of_a_module(window, tmp_path):
-    report = tojax.explore(model(), X)
+    report = anyjax.explore(model(), X)
     page = window.open(report, tmp_path)
     page.get_by_role("treeitem", name="0.up,").click()
     detail = page.get_by_role("region", name="The chosen module")
@@ -55,7 +55,7 @@ def test_figures_and_program_of_a_module(window, tmp_path):
 
 
 def test_search(window, tmp_path):
-    page = window.open(tojax.explore(model(), X), tmp_path)
+    page = window.open(anyjax.explore(model(), X), tmp_path)
     field = page.get_by_role("searchbox", name="Search paths and classes")
     field.fill("attention$")
     assert window.rows() == ["(model)", "0", "0.attention", "2", "2.attention"]
@@ -67,7 +67,7 @@ def test_search(window, tmp_path):
 
 
 def test_params_sort_and_filter(window, tmp_path):
-    report = tojax.explore(model(), X)
+    report = anyjax.explore(model(), X)
     page = window.open(report, tmp_path)
     region = page.get_by_role("region", name="Params")
     assert names(page, "Params") == [x.name for x in report.arrays]
@@ -87,7 +87,7 @@ def test_params_sort_and_filter(window, tmp_path):
 
 
 def test_histograms_have_a_bar_for_each_step_that_is_not_empty(window, tmp_path):
-    report = tojax.explore(model(), X)
+    report = anyjax.explore(model(), X)
     page = window.open(report, tmp_path)
     paths = page.locator("svg.histogram path").evaluate_all("a => a.map(x => x.getAttribute('d'))")
     bars = [sum(n > 0 for n in report.statistics[x.name].counts) for x in report.arrays]
@@ -95,7 +95,7 @@ def test_histograms_have_a_bar_for_each_step_that_is_not_empty(window, tmp_path)
 
 
 def test_sharding(window, tmp_path):
-    report = tojax.explore(model(), X, mesh={"data": 2, "model": 4}, plan="tp+fsdp")
+    report = anyjax.explore(model(), X, mesh={"data": 2, "model": 4}, plan="tp+fsdp")
     page = window.open(report, tmp_path)
     part = page.locator("section", has_text="Estimated from the traced")
     assert "data=2, model=4" in part.inner_text() and "all-reduce" in part.inner_text()
@@ -109,7 +109,7 @@ def test_sharding(window, tmp_path):
 @pytest.mark.parametrize("width", [400, 1280])
 def test_colours_and_widths(browser, tmp_path, scheme, width):
     window = Window(browser, width, scheme)
-    page = window.open(tojax.explore(model(), X, mesh={"model": 2}), tmp_path)
+    page = window.open(anyjax.explore(model(), X, mesh={"model": 2}), tmp_path)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     colour = lambda: page.evaluate("getComputedStyle(document.body).backgroundColor")
     colours = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 22, 26)"}
@@ -121,12 +121,12 @@ def test_colours_and_widths(browser, tmp_path, scheme, width):
 
 
 def test_hostile_names_are_text(window, tmp_path):
-    page = window.open(tojax.explore(hostile(), np.ones((1, 3), np.float32)), tmp_path)
+    page = window.open(anyjax.explore(hostile(), np.ones((1, 3), np.float32)), tmp_path)
     assert page.locator("img").count() == 0 and HOSTILE in page.inner_text("main")
 
 
 def test_what_is_missing_is_told(window, tmp_path):
-    page = window.open(tojax.explore(model(), values=False), tmp_path)
+    page = window.open(anyjax.explore(model(), values=False), tmp_path)
     text = page.inner_text("main")
     assert "FLOPs, bytes moved and programs are missing" in text
     assert "The weights were not read" in text and "FLOPs of products" not in text
@@ -135,7 +135,7 @@ def test_what_is_missing_is_told(window, tmp_path):
 
 def test_many_modules(window, tmp_path):
     net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(2, 2)) for _ in range(800)))
-    page = window.open(tojax.explore(tojax.from_torch(net), values=False), tmp_path)
+    page = window.open(anyjax.explore(anyjax.from_torch(net), values=False), tmp_path)
     assert page.get_by_role("region", name="Params").locator("tbody tr").count() == 200
     page.get_by_role("button", name="Show all 1,600").click()
     assert page.get_by_role("region", name="Params").locator("tbody tr").count() == 1600
@@ -145,6 +145,6 @@ def test_many_modules(window, tmp_path):
 
 def test_without_javascript_there_is_a_table(browser, tmp_path):
     window = Window(browser, java_script_enabled=False)
-    page = window.open(tojax.explore(model(), X), tmp_path)
+    page = window.open(anyjax.explore(model(), X), tmp_path)
     assert "0.attention.query" in page.locator("pre").inner_text()
     window.context.close()

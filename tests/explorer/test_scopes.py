@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tojax.explorer.scopes import Scopes
+from anyjax.explorer.scopes import Scopes
 
 TORCH = Scopes({"": "Net", "a": "A", "a.b": "B", "a.b.c/d": "C", "shared.x": "X"})
 CASES = {

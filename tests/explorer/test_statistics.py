@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tojax.explorer import statistics as module
-from tojax.explorer.statistics import BINS, statistics
+from anyjax.explorer import statistics as module
+from anyjax.explorer.statistics import BINS, statistics
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

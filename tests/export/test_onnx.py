@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import MissingDependency, MissingOps, NotWritten, Unsupported, WrongArguments
+from anyjax.export import flat, run_onnx, to_onnx
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported, WrongArguments
-from tojax.export import flat, run_onnx, to_onnx
 
-EXTRA = "the extra tojax[onnx] is not installed"
+EXTRA = "the extra anyjax[onnx] is not installed"
 plugin_system = pytest.importorskip("jax2onnx.plugins.plugin_system", reason=EXTRA)
 pytest.importorskip("onnxruntime", reason=EXTRA)
 nn = torch.nn
@@ -26,7 +26,7 @@ X = draw((5, 3)).astype("f")
 def mlp():
     torch.manual_seed(0)
     layers = nn.Linear(3, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2), nn.Softmax(-1)
-    return tojax.from_torch(nn.Sequential(*layers))
+    return anyjax.from_torch(nn.Sequential(*layers))
 
 
 def test_a_perceptron(mlp, tmp_path):
@@ -44,7 +44,7 @@ def test_a_convolutional_network(tmp_path):
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
     layers += nn.Conv2d(8, 8, 3, groups=8), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    model = tojax.from_torch(nn.Sequential(*layers, nn.Linear(8, 2)).eval())
+    model = anyjax.from_torch(nn.Sequential(*layers, nn.Linear(8, 2)).eval())
     x = draw((2, 3, 16, 16)).astype("f")
     file = to_onnx(model, tmp_path / "cnn.onnx", x)
     assert_close(run_onnx(file, {"input": -x})["output"], model(-x), reduction=72)
@@ -52,7 +52,7 @@ def test_a_convolutional_network(tmp_path):
 
 def test_a_language_model(tmp_path):
     module, inputs = tiny.build("llama")
-    model, ids = tojax.from_torch(module), inputs["input_ids"].numpy().astype(np.int32)
+    model, ids = anyjax.from_torch(module), inputs["input_ids"].numpy().astype(np.int32)
     file = to_onnx(model, tmp_path / "llama.onnx", input_ids=ids, use_cache=False)
     want = model(input_ids=ids[:, ::-1], use_cache=False).logits
     assert_close(run_onnx(file, {"input_ids": ids[:, ::-1]})["logits"], want, reduction=64)
@@ -63,7 +63,7 @@ def test_sizes_with_names(tmp_path):
     layers = keras.layers.Conv2D(4, 3, activation="relu"), keras.layers.MaxPooling2D()
     layers += keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")
     net = keras.Sequential([keras.layers.Input((12, 12, 3)), *layers])
-    model = tojax.from_tensorflow(net)
+    model = anyjax.from_tensorflow(net)
     x = draw((2, 12, 12, 3)).astype("f")
     file = to_onnx(model, tmp_path / "net.onnx", x, shapes={"inputs": "batch, ..."})
     for count in (1, 4):
@@ -78,7 +78,7 @@ def test_operators_that_it_does_not_know_are_listed(tmp_path, monkeypatch):
     spec = jax.ShapeDtypeStruct((3, 3), np.float32)
     exported = jax.export.export(jax.jit(lambda x: jnp.linalg.qr(jnp.cos(x))[0]))(spec)
     with pytest.raises(MissingOps, match="as ONNX: cos, geqrf") as caught:
-        to_onnx(tojax.from_stablehlo(exported), tmp_path / "qr.onnx", np.eye(3, dtype="f"))
+        to_onnx(anyjax.from_stablehlo(exported), tmp_path / "qr.onnx", np.eye(3, dtype="f"))
     assert {"cos", "geqrf"} <= {*caught.value.ops}
     assert not any(tmp_path.iterdir())
 
@@ -94,7 +94,7 @@ def test_a_file_that_does_not_run_is_an_error(mlp, tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("Unsupported pooling size")
 
-    monkeypatch.setattr("tojax.export.onnx.run_onnx", fail)
+    monkeypatch.setattr("anyjax.export.onnx.run_onnx", fail)
     with pytest.raises(Unsupported, match="onnxruntime does not run it"):
         to_onnx(mlp, tmp_path / "m.onnx", X)
     assert not any(tmp_path.iterdir())
@@ -119,8 +119,8 @@ def test_a_place_where_no_file_can_be(mlp, tmp_path):
 
 
 def test_weights_beside_a_file_that_would_be_too_large(mlp, tmp_path, monkeypatch):
-    monkeypatch.setattr("tojax.export.onnx.LARGE", 0)
-    wide = tojax.from_torch(nn.Linear(3, 4000))
+    monkeypatch.setattr("anyjax.export.onnx.LARGE", 0)
+    wide = anyjax.from_torch(nn.Linear(3, 4000))
     file = to_onnx(wide, tmp_path / "m.onnx", X)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
     assert_close(run_onnx(file, {"input": X})["output"], wide(X), reduction=3)
@@ -128,14 +128,14 @@ def test_weights_beside_a_file_that_would_be_too_large(mlp, tmp_path, monkeypatc
 
 def test_without_the_extra(mlp, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jax2onnx", None)
-    with pytest.raises(MissingDependency, match="pip install tojax"):
+    with pytest.raises(MissingDependency, match="pip install anyjax"):
         to_onnx(mlp, tmp_path / "m.onnx", X)
 
 
 def test_functions_of_jax_are_as_before(tmp_path):
     """jax2onnx replaces some of them meanwhile."""
     before = {m: dict(vars(m)) for m in (jax.numpy, jax.lax, jax.nn)}
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     to_onnx(model, tmp_path / "linear.onnx", np.ones((2, 3), np.float32))
     changed = [k for m, held in before.items() for k, x in held.items() if vars(m)[k] is not x]
     assert not changed

@@ -8,10 +8,10 @@ import torch
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-import tojax
+import anyjax
+from anyjax.export.plain import plain, primitives
+from anyjax.stablehlo.control_flow.loops import while_loop
 from tests.tolerance import assert_close
-from tojax.export.plain import plain, primitives
-from tojax.stablehlo.control_flow.loops import while_loop
 
 X = np.linspace(-1, 1, 32, dtype="f").reshape(1, 4, 8)
 
@@ -37,7 +37,7 @@ def test_calls_and_derivatives_of_ones_own():
 
 def test_choices_between_platforms():
     conv = torch.nn.Conv1d(4, 4, 3, groups=4)
-    model = tojax.from_torch(torch.nn.Sequential(conv, torch.nn.Linear(6, 6)))
+    model = anyjax.from_torch(torch.nn.Sequential(conv, torch.nn.Linear(6, 6)))
     found = assert_same(lambda x: model.apply(model.params, x), X, reduction=18)
     assert "conv_general_dilated" in found
     assert not found & {"platform_index", "cond", "kept_on_cpu", "jit", "pjit"}

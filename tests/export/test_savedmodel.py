@@ -1,4 +1,4 @@
-"""SavedModels of models: read back with equal outputs and gradients, by tojax and by TensorFlow."""
+"""SavedModels of models: read back with equal values and gradients, by anyjax and by TensorFlow."""
 
 import jax
 import numpy as np
@@ -6,11 +6,11 @@ import pytest
 import torch
 from jax.sharding import AxisType
 
-import tojax
+import anyjax
+from anyjax.errors import MissingDependency, MissingRng, NotWritten, Unsupported, WrongArguments
+from anyjax.export import flat, portable, to_savedmodel
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import MissingDependency, MissingRng, NotWritten, Unsupported, WrongArguments
-from tojax.export import flat, portable, to_savedmodel
 
 tf = pytest.importorskip("tensorflow")
 draw = np.random.default_rng(0).standard_normal
@@ -21,7 +21,7 @@ X = draw((5, 3)).astype("f")
 def model():
     torch.manual_seed(0)
     layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.GELU(), torch.nn.Linear(4, 2)
-    return tojax.from_torch(torch.nn.Sequential(*layers).eval())
+    return anyjax.from_torch(torch.nn.Sequential(*layers).eval())
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def folder(model, tmp_path_factory):
 
 
 def test_reads_back(model, folder):
-    back = tojax.from_tensorflow(folder)
+    back = anyjax.from_tensorflow(folder)
     assert {*back.params} == {*model.params} and {*back.state} == {*model.state}
     assert_close(back(X)["output"], model(X), reduction=4)
     loss = lambda m, pick: lambda p: (pick(m.apply(p, X)) ** 2).sum()
@@ -59,14 +59,14 @@ def test_sizes_with_names_are_none(tmp_path):
     keras = pytest.importorskip("keras")
     layers = keras.layers.Dense(4, activation="gelu"), keras.layers.GlobalAveragePooling1D()
     net = keras.Sequential([keras.layers.Input((None, 3)), *layers])
-    model = tojax.from_tensorflow(net)
+    model = anyjax.from_tensorflow(net)
     x = draw((2, 4, 3)).astype("f")
     options = dict(shapes={"inputs": "batch, length, _"}, constraints=("length <= 8",))
     to_savedmodel(model, tmp_path / "net", x, **options)
     signature = tf.saved_model.load(str(tmp_path / "net")).signatures["serving_default"]
     (spec,) = signature.structured_input_signature[1].values()
     assert spec.shape.as_list() == [None, None, 3]
-    back = tojax.from_tensorflow(tmp_path / "net")
+    back = anyjax.from_tensorflow(tmp_path / "net")
     for batch, length in ((1, 7), (3, 2)):
         x = draw((batch, length, 3)).astype("f")
         assert_close(back(x)["output"], net(x).numpy(), reduction=4 * length)
@@ -77,9 +77,9 @@ def test_sizes_with_names_are_none(tmp_path):
 
 def test_a_language_model(tmp_path):
     module, inputs = tiny.build("llama")
-    model, ids = tojax.from_torch(module), inputs["input_ids"].numpy()
+    model, ids = anyjax.from_torch(module), inputs["input_ids"].numpy()
     to_savedmodel(model, tmp_path / "llama", input_ids=ids, use_cache=False)
-    back = tojax.from_tensorflow(tmp_path / "llama")
+    back = anyjax.from_tensorflow(tmp_path / "llama")
     assert {*back.params} == {*model.params}
     want = model(input_ids=ids, use_cache=False).logits
     assert_close(back(input_ids=ids)["logits"], want, reduction=64)
@@ -89,11 +89,11 @@ def test_what_it_does_not_write(model, tmp_path, folder):
     (tmp_path / "precious.txt").write_text("x")
     with pytest.raises(WrongArguments, match="holds something else"):
         to_savedmodel(model, tmp_path, X)
-    net = tojax.from_torch(torch.nn.Sequential(torch.nn.BatchNorm1d(3)).train())
+    net = anyjax.from_torch(torch.nn.Sequential(torch.nn.BatchNorm1d(3)).train())
     with pytest.raises(Unsupported, match="a forward pass that writes to 0"):
         to_savedmodel(net, tmp_path / "m", X)
     with pytest.raises(MissingRng):
-        to_savedmodel(tojax.from_torch(torch.nn.Dropout().train()), tmp_path / "m", X)
+        to_savedmodel(anyjax.from_torch(torch.nn.Dropout().train()), tmp_path / "m", X)
     with pytest.raises(WrongArguments, match="there is no call to export"):
         to_savedmodel(model, tmp_path / "m")
     assert [p.name for p in tmp_path.iterdir()] == ["precious.txt"]
@@ -105,7 +105,7 @@ def test_a_full_disk_leaves_the_old_one(model, folder, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tojax.export.savedmodel.make_portable", full)
+    monkeypatch.setattr("anyjax.export.savedmodel.make_portable", full)
     with pytest.raises(NotWritten, match="No space left"):
         to_savedmodel(model, folder, X)
     assert (folder / "saved_model.pb").read_bytes() == before
@@ -134,8 +134,8 @@ class Odd(torch.nn.Module):
 
 
 def test_names_that_tensorflow_does_not_take(tmp_path):
-    model = tojax.from_torch(Odd())
-    back = tojax.from_tensorflow(to_savedmodel(model, tmp_path / "m", X))
+    model = anyjax.from_torch(Odd())
+    back = anyjax.from_tensorflow(to_savedmodel(model, tmp_path / "m", X))
     assert {*back.params} == {"._scale", "parts.a_b"}
     got, want = back(X), model(X)
     assert_close([got["a_b_0"], got["a_b_1"]], [want["a b"], want["a_b"]], reduction=3)
@@ -144,10 +144,10 @@ def test_names_that_tensorflow_does_not_take(tmp_path):
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_a_model_on_a_mesh(tmp_path, kind):
     mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(kind,))
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)))
-    apart = tojax.parallel.shard(model, mesh, "fsdp")
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)))
+    apart = anyjax.parallel.shard(model, mesh, "fsdp")
     x = draw((2, 8)).astype("f")
-    back = tojax.from_tensorflow(to_savedmodel(apart, tmp_path / "m", x))
+    back = anyjax.from_tensorflow(to_savedmodel(apart, tmp_path / "m", x))
     assert_close(back(x)["output"], model(x), reduction=24)
 
 
@@ -157,7 +157,7 @@ def test_differences():
     assert flat.difference([one], [one.conj()]) > 0.8
     assert flat.difference([one], [one.real]) > 0.4
     assert flat.difference([one], []) == flat.difference([one], [one[:1]]) == np.inf
-    narrow = tojax.from_torch(torch.nn.Linear(3, 2).bfloat16())
+    narrow = anyjax.from_torch(torch.nn.Linear(3, 2).bfloat16())
     assert flat.rounding(narrow) > flat.rounding(narrow.with_params({}), [X])
 
 
@@ -175,7 +175,7 @@ def test_programs_are_in_an_older_form():
         int(x) for x in data.split(b"StableHLO_v")[1].split(b"\0")[0].split(b".")
     ]
     assert version(older) < version(exported.mlir_module_serialized)
-    assert tojax.from_stablehlo(older)(np.float32(0.5)) == np.sin(np.float32(0.5))
+    assert anyjax.from_stablehlo(older)(np.float32(0.5)) == np.sin(np.float32(0.5))
 
 
 def test_without_tensorflow(model, tmp_path, monkeypatch):

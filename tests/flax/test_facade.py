@@ -1,24 +1,24 @@
-"""tojax.flax: its names, loaded when they are used."""
+"""anyjax.flax: its names, loaded when they are used."""
 
 from types import SimpleNamespace
 
 import pytest
 
-import tojax
-from tojax.errors import MissingDependency
+import anyjax
+from anyjax.errors import MissingDependency
 
 
 def test_names():
-    assert tojax.flax.to_nnx.__module__ == "tojax.flax.wrap.nnx"
-    assert {"to_nnx", "to_linen", "Buffer"} <= {*dir(tojax.flax)}
+    assert anyjax.flax.to_nnx.__module__ == "anyjax.flax.wrap.nnx"
+    assert {"to_nnx", "to_linen", "Buffer"} <= {*dir(anyjax.flax)}
     with pytest.raises(AttributeError, match=r"it has .*to_linen"):
-        tojax.flax.to_haiku
+        anyjax.flax.to_haiku
 
 
 def test_a_missing_package_is_named(monkeypatch):
     def none(name):
         raise ModuleNotFoundError(name, name="flax")
 
-    monkeypatch.setattr(tojax.flax, "importlib", SimpleNamespace(import_module=none))
-    with pytest.raises(MissingDependency, match=r"tojax\[flax\]"):
-        tojax.flax.__getattr__("to_nnx")
+    monkeypatch.setattr(anyjax.flax, "importlib", SimpleNamespace(import_module=none))
+    with pytest.raises(MissingDependency, match=r"anyjax\[flax\]"):
+        anyjax.flax.__getattr__("to_nnx")

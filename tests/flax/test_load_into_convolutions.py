@@ -10,10 +10,10 @@ import pytest
 import torch
 from flax import nnx
 
+from anyjax.errors import WrongWeights
+from anyjax.flax import load_into
 from tests.flax.torch_side import assert_same_outputs, empty, lively, normal, run
 from tests.tolerance import assert_close
-from tojax.errors import WrongWeights
-from tojax.flax import load_into
 
 
 class TorchCnn(torch.nn.Module):

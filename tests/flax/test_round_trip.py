@@ -10,11 +10,11 @@ import pytest
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
+from anyjax.flax import load_into, to_torch
 from tests.flax.codegen.running import leaves, loaded
 from tests.models import tiny
 from tests.sampling import further
-from tojax.flax import load_into, to_torch
 
 NAMES = (
     *("gpt2", "llama", "mistral", "gemma2", "phi", "opt", "bert", "roberta", "distilbert"),
@@ -100,7 +100,7 @@ STYLES = {"nnx": OfNnx, "linen": OfLinen}
 @pytest.mark.parametrize("name", ["bert", *further(*(x for x in NAMES if x != "bert"))])
 def test_weights_come_back_bit_for_bit(name, style):
     module, inputs = tiny.build(name)
-    text = tojax.flax.source(module, style=style, check=False, **inputs)
+    text = anyjax.flax.source(module, style=style, check=False, **inputs)
     named = in_jax(inputs)
     side = STYLES[style](
         text, type(module).__name__, module, list(named), (*named.values(),), inputs

@@ -10,8 +10,8 @@ import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
-import tojax
-from tojax.errors import BadCheckpoint, Unsupported
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported
 
 BASE = "examples/tiny-llama"
 IDS = np.arange(12)[None]
@@ -65,7 +65,7 @@ def written(kind, folder):
 @pytest.mark.parametrize("kind", SERVED)
 def test_values_are_those_of_peft(kind, tmp_path):
     want = written(kind, tmp_path)
-    model = tojax.from_pretrained(BASE, adapter=tmp_path)
+    model = anyjax.from_pretrained(BASE, adapter=tmp_path)
     np.testing.assert_allclose(model(IDS).logits, want, rtol=1e-4, atol=1e-4)
     slopes = jax.grad(lambda p: model.apply(p, IDS).logits.sum())(model.params)
     assert all(np.isfinite(x).all() for x in slopes.values())
@@ -76,7 +76,7 @@ def test_values_are_those_of_peft(kind, tmp_path):
 
 def test_what_is_saved_whole_is_trained_and_the_original_is_not(tmp_path):
     written("head", tmp_path)
-    model = tojax.from_pretrained(BASE, adapter=tmp_path)
+    model = anyjax.from_pretrained(BASE, adapter=tmp_path)
     assert "lm_head.modules_to_save.default.weight" in model.params
     assert "lm_head.original_module.weight" not in model.params
 
@@ -87,7 +87,7 @@ def test_a_base_that_lacks_more_than_the_head(tmp_path):
     config = lora(task_type="QUESTION_ANS")
     peft.get_peft_model(auto.from_pretrained(BASE), config).save_pretrained(tmp_path)
     with pytest.raises(BadCheckpoint, match=r"missing +transformer"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)
 
 
 PROMPTS = {
@@ -103,9 +103,9 @@ def test_prompts_are_unsupported_by_name(kind, tmp_path):
     config = PROMPTS[kind](task_type="CAUSAL_LM", num_virtual_tokens=3)
     peft.get_peft_model(module, config).save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=f"an adapter of type {kind}"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)
     with pytest.raises(Unsupported, match=f"an adapter of type {kind}"):
-        tojax.train.load_adapter(tojax.from_torch(module), tmp_path)
+        anyjax.train.load_adapter(anyjax.from_torch(module), tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ DAMAGED = {
 def test_damaged_adapters(how, whole, tmp_path):
     copied(whole, tmp_path, **DAMAGED[how])
     with pytest.raises(BadCheckpoint) as caught:
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)
     assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 5
 
 
@@ -163,9 +163,9 @@ def test_damaged_adapters(how, whole, tmp_path):
 def test_files_of_garbage(name, content, whole, tmp_path):
     copied(whole, tmp_path)
     (tmp_path / name).write_bytes(content)
-    model = tojax.from_pretrained(BASE)
-    for load in (lambda: tojax.from_pretrained(BASE, adapter=tmp_path),
-                 lambda: tojax.train.load_adapter(model, tmp_path)):  # fmt: skip
+    model = anyjax.from_pretrained(BASE)
+    for load in (lambda: anyjax.from_pretrained(BASE, adapter=tmp_path),
+                 lambda: anyjax.train.load_adapter(model, tmp_path)):  # fmt: skip
         with pytest.raises(BadCheckpoint) as caught:
             load()
         assert len(str(caught.value).replace("\n    ", "; ").splitlines()) == 5
@@ -174,4 +174,4 @@ def test_files_of_garbage(name, content, whole, tmp_path):
 def test_a_type_that_peft_has_not(whole, tmp_path):
     copied(whole, tmp_path, entries={"peft_type": "NOVEL"})
     with pytest.raises(Unsupported, match="an adapter of type NOVEL"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)

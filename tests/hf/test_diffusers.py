@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.sampling import further
 
 SIZE = (2, 4, 8, 8)
@@ -53,7 +53,7 @@ def test_values_and_gradients(case):
     torch.manual_seed(0)
     module, given = make().eval(), inputs()
     want = module(*given).sample
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     np.testing.assert_allclose(model(*given).sample, want.detach(), rtol=1e-4, atol=1e-5)
     (want**2).mean().backward()
     grads = jax.jit(jax.grad(lambda p: (model.apply(p, *given).sample ** 2).mean()))(model.params)
@@ -89,7 +89,7 @@ def test_denoising_is_one_loop(kind):
         out = module(sample, time, context).sample
         return scheduler.step(out, time, sample).prev_sample
 
-    model = tojax.from_torch(step)
+    model = anyjax.from_torch(step)
 
     @jax.jit
     def denoise(params, sample, context):
@@ -132,7 +132,7 @@ def test_schedulers_as_they_are_keep_their_state_in_the_loop(kind):
             sample = by_torch(sample, i, context)
 
     scheduler = prepared()
-    model = tojax.from_torch(stepping(scheduler))
+    model = anyjax.from_torch(stepping(scheduler))
 
     @jax.jit
     def denoise(params, sample, context):

@@ -7,10 +7,10 @@ import jax
 import pytest
 import transformers as tf
 
+from anyjax.errors import BadCheckpoint, WrongArguments, WrongValue
+from anyjax.hf.estimate_call import abstract_model, traced_call
+from anyjax.parallel._estimate import estimate_traced, input_specs, mesh_for
 from tests.parallel.running import folder
-from tojax.errors import BadCheckpoint, WrongArguments, WrongValue
-from tojax.hf.estimate_call import abstract_model, traced_call
-from tojax.parallel._estimate import estimate_traced, input_specs, mesh_for
 
 
 def test_a_model_larger_than_this_machine(tmp_path):

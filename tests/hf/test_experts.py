@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 
@@ -31,7 +31,7 @@ def module():
 @pytest.mark.conformance
 def test_the_eager_loop_has_a_program(module):
     ids = np.array([[3, 4, 5, 6, 7]])
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     want = module(torch.tensor(ids)).logits
     got = jax.jit(lambda params, ids: model.apply(params, ids).logits)(model.params, ids)
     assert_close(got, want.detach().numpy(), reduction=64)
@@ -46,7 +46,7 @@ def test_gradients_of_each_example(module):
     """The experts' weights are shared by the examples, which JAX's own rule does not batch."""
     ids = np.array([[3, 4, 5, 6, 7], [7, 7, 9, 2, 1]])
     module.set_experts_implementation("grouped_mm")
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     loss = lambda params, ids: (model.apply(params, ids[None]).logits ** 2).sum()
     grads = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(model.params, ids)
     for row, example in enumerate(torch.tensor(ids)):

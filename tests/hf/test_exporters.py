@@ -1,4 +1,4 @@
-"""transformers' own exporters write what tojax reads, and run it."""
+"""transformers' own exporters write what anyjax reads, and run it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, IncompatibleVersion, Unsupported
 from tests.models.tiny import gpt2, ids
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, IncompatibleVersion, Unsupported
 
 exporters = pytest.importorskip("transformers.exporters")
 from transformers.exporters import AutoExportConfig, AutoHfExporter, ExportedModel  # noqa: E402
 
-from tojax.hf.exporters import JaxConfig, StableHLOConfig  # noqa: E402
+from anyjax.hf.exporters import JaxConfig, StableHLOConfig  # noqa: E402
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -25,8 +25,8 @@ FORMATS = {"jax": JaxConfig, "stablehlo": StableHLOConfig}
 
 @pytest.fixture(autouse=True)
 def _registered():
-    tojax.hf.register_exporters()
-    tojax.hf.register_exporters()  # says nothing
+    anyjax.hf.register_exporters()
+    anyjax.hf.register_exporters()  # says nothing
 
 
 def exported(export_format, model, inputs, **options):
@@ -71,19 +71,19 @@ def test_sizes_may_vary(export_format, model, tmp_path):
             assert_close(program(input_ids=text).logits, model(text).logits, reduction=200)
 
 
-def test_tojax_reads_what_is_written(model, tmp_path):
+def test_anyjax_reads_what_is_written(model, tmp_path):
     inputs, text = {"input_ids": ids(), "use_cache": False}, ids().int().numpy()
     with torch.no_grad():
         want = model(**inputs).logits
     for name in FORMATS:
         exported(name, model, inputs).save_pretrained(tmp_path / name)
-    saved = tojax.load(tmp_path / "jax")
+    saved = anyjax.load(tmp_path / "jax")
     assert_close(saved(input_ids=text, use_cache=False).logits, want, reduction=200)
-    assert saved.params.keys() == tojax.from_torch(model).params.keys()
+    assert saved.params.keys() == anyjax.from_torch(model).params.keys()
     file = tmp_path / "stablehlo" / "model.stablehlo"
     with pytest.raises(BadCheckpoint, match=r"from_stablehlo\(.*model.stablehlo"):
-        tojax.load(file.parent)
-    program = tojax.from_stablehlo(file)
+        anyjax.load(file.parent)
+    program = anyjax.from_stablehlo(file)
     assert_close(program(input_ids=text), {"logits": want}, reduction=200)
 
 
@@ -104,4 +104,4 @@ def test_what_is_refused(model):
 def test_a_transformers_without_exporters(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.exporters", None)
     with pytest.raises(IncompatibleVersion, match="transformers' exporters"):
-        runpy.run_path(tojax.hf.exporters.__file__)
+        runpy.run_path(anyjax.hf.exporters.__file__)

@@ -14,10 +14,10 @@ from transformers import (
     LongT5ForConditionalGeneration,
 )
 
-import tojax
+import anyjax
+from anyjax.errors import UncheckedValues
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import UncheckedValues
 
 pytestmark = pytest.mark.sample(every=18)
 
@@ -42,7 +42,7 @@ def floats(out):
 def test_family(name):
     module, inputs = tiny.build(name)
     want = floats_of_torch(module(**inputs))  # first: RWKV rescales its weights when it is called
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     tensors = {k: v for k, v in inputs.items() if isinstance(v, torch.Tensor)}
     plain = {k: v for k, v in inputs.items() if k not in tensors}
     arrays = {k: v.numpy() for k, v in tensors.items()}
@@ -68,7 +68,7 @@ def test_family(name):
 def test_outputs_keep_their_class(name):
     module, inputs = tiny.build(name)
     want = module(**inputs)
-    got = tojax.from_torch(module)(**inputs)
+    got = anyjax.from_torch(module)(**inputs)
     assert type(got) is type(want)
     assert list(got.keys()) == list(want.keys())
     leaf = next(k for k, v in want.items() if isinstance(v, torch.Tensor))
@@ -78,7 +78,7 @@ def test_outputs_keep_their_class(name):
 
 def test_caches_come_back_and_go_in():
     module, _ = tiny.build("llama")
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     ids = tiny.ids().numpy()
     first = model(ids[:, :6], use_cache=True)
     assert type(first.to_tuple()[1]).__name__ == "DynamicCache"
@@ -95,7 +95,7 @@ def test_a_mask_that_torch_makes_of_none():
     module = LongT5ForConditionalGeneration(config).eval()
     ids = np.array([[3, 4, 5, 6, 7, 8, 9]])
     want = module(input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(ids)).logits
-    got = tojax.from_torch(module)(input_ids=ids, decoder_input_ids=ids).logits
+    got = anyjax.from_torch(module)(input_ids=ids, decoder_input_ids=ids).logits
     assert_close(got, want.detach().numpy(), rtol=VALUES)
 
 
@@ -109,7 +109,7 @@ def test_a_head_that_reads_the_last_end_token():
     ids = np.array([[0, 5, 6, 7, 2, 2], [0, 8, 2, 9, 4, 2]])
     labels = np.array([1, 2])
     want = module(torch.tensor(ids), labels=torch.tensor(labels))
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with pytest.warns(UncheckedValues):
         got = jax.jit(lambda p, **x: model.apply(p, **x))(
             model.params, input_ids=ids, labels=labels
@@ -120,7 +120,7 @@ def test_a_head_that_reads_the_last_end_token():
 
 def test_hidden_states_of_a_model_that_torch_never_ran():
     """transformers installs hooks for them in the first call, which are gone after each trace."""
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     ids = np.array([[4, 5, 7]])
     runs = [model.apply(model.params, ids, output_hidden_states=True) for _ in range(3)]
     counts = {len(run.hidden_states) for run in runs}
@@ -136,7 +136,7 @@ def test_a_loss_that_leaves_labels_out():
     ids, labels = np.array([[3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14]]), np.array([2, -100, 0])
     want = module(torch.tensor(ids), labels=torch.tensor(labels)).loss
     want.backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     loss = lambda p, ids, labels: model.apply(p, ids, labels=labels).loss
     value, grads = jax.jit(jax.value_and_grad(loss))(model.params, ids, labels)
     assert_close(value, want.detach(), rtol=VALUES)

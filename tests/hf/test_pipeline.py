@@ -8,10 +8,10 @@ import torch
 import transformers as t
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, Unsupported
+from anyjax.hf import pipeline
 from tests.models.tiny import TEXT, VISION
-from tojax.errors import MissingRng, Unsupported
-from tojax.hf import pipeline
 
 WORDS = ["[PAD]", "[UNK]", "[MASK]", "the", "cat", "dog", "sat", "ran", "on", "mat"]
 
@@ -112,7 +112,7 @@ def test_automatic_speech_recognition(tmp_path):
 
 
 def test_text_generation_from_a_model():
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     write = pipeline("text-generation", model, do_sample=False, max_new_tokens=8)
     theirs = t.pipeline("text-generation", "examples/tiny-llama", device="cpu")
     want = theirs("def main(", do_sample=False, max_new_tokens=8)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers as tf
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=2)
@@ -69,7 +69,7 @@ def test_values_and_constants(name):
     settings = {k: x for k, x in inputs.items() if k not in arrays}
     with torch.no_grad():
         want = module(**{k: torch.tensor(x) for k, x in arrays.items()}, **settings)[0].numpy()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     run = lambda params, arrays: model.apply(params, **arrays, **settings)[0]
     program = jax.make_jaxpr(run)(model.params, arrays)
     assert sum(x.nbytes for x in program.consts) < 4e6

@@ -7,10 +7,10 @@ import torch
 from transformers import GitConfig, GitForCausalLM
 from transformers.modeling_outputs import BaseModelOutput
 
-import tojax
+import anyjax
+from anyjax import trees
 from tests.models.tiny import TEXT, VISION, image, text
 from tests.tolerance import assert_close
-from tojax import trees
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -28,7 +28,7 @@ def module():
 def test_a_model_inside_another_ends_no_recording(module, compiled):
     given = text() | image()
     want = module(**given, **WANTED)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     call = lambda params, given: model.apply(params, **given, **WANTED)
     arrays = {k: v.numpy() for k, v in given.items()}
     got = (jax.jit(call) if compiled else call)(model.params, arrays)
@@ -41,7 +41,7 @@ def test_a_model_inside_another_ends_no_recording(module, compiled):
 def test_a_tuple_instead_of_names(module):
     given = text() | image()
     want = module(**given, return_dict=False)
-    got = tojax.from_torch(module)(**{k: v.numpy() for k, v in given.items()}, return_dict=False)
+    got = anyjax.from_torch(module)(**{k: v.numpy() for k, v in given.items()}, return_dict=False)
     assert isinstance(got, tuple) and len(got) == len(want)
     assert_close(got[0], want[0], reduction=64)
 

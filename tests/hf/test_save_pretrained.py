@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.models import tiny
-from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -40,7 +40,7 @@ def logits(module, inputs):
 def test_transformers_loads_it(name, loaded, tmp_path):
     module, inputs = tiny.build(name)
     module.save_pretrained(tmp_path / "first")
-    model = tojax.from_pretrained(tmp_path / "first") if loaded else tojax.from_torch(module)
+    model = anyjax.from_pretrained(tmp_path / "first") if loaded else anyjax.from_torch(module)
     model = trained(model)
     model.save_pretrained(tmp_path / "second", max_shard_size="20KB")
     assert (tmp_path / "second" / "model.safetensors.index.json").exists()
@@ -55,19 +55,19 @@ def test_transformers_loads_it(name, loaded, tmp_path):
 
 
 def test_dtypes_are_those_of_the_params(llama, tmp_path):
-    model = tojax.from_pretrained(llama, dtype="bfloat16")
+    model = anyjax.from_pretrained(llama, dtype="bfloat16")
     wide = model.with_params(jax.tree.map(lambda x: x.astype("float32") + 1e-6, model.params))
     wide.save_pretrained(tmp_path / "wide")
     model.save_pretrained(tmp_path / "small")
-    back = tojax.from_pretrained(tmp_path / "wide").params
+    back = anyjax.from_pretrained(tmp_path / "wide").params
     assert all(np.array_equal(back[k], v) for k, v in wide.params.items())
-    kept = tojax.from_pretrained(tmp_path / "small").params
+    kept = anyjax.from_pretrained(tmp_path / "small").params
     assert {str(v.dtype) for v in kept.values()} == {"bfloat16"}
     assert all(np.array_equal(kept[k], v) for k, v in model.params.items())
 
 
 def test_torch_modules_are_their_own(llama):
-    model = tojax.from_pretrained(llama)
+    model = anyjax.from_pretrained(llama)
     first, second = model.to_torch(), trained(model).to_torch()
     name = "model.layers.0.mlp.up_proj.weight"
     assert np.array_equal(first.get_parameter(name).detach(), model.params[name])
@@ -80,7 +80,7 @@ def test_torch_modules_are_their_own(llama):
 
 
 def test_tokenizer_files_come_along_and_other_files_stay(llama, tmp_path):
-    model, folder = tojax.from_pretrained(llama), tmp_path / "copy"
+    model, folder = anyjax.from_pretrained(llama), tmp_path / "copy"
     model.save_pretrained(folder, max_shard_size="20KB")
     assert (folder / "tokenizer_config.json").read_text() == '{"a": 1}'
     assert not (folder / "notes.md").exists()
@@ -96,7 +96,7 @@ def test_tokenizer_files_come_along_and_other_files_stay(llama, tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space left"), KeyboardInterrupt()])
 def test_a_save_that_fails_loses_nothing(error, llama, tmp_path, monkeypatch):
-    model, folder = tojax.from_pretrained(llama), tmp_path / "copy"
+    model, folder = anyjax.from_pretrained(llama), tmp_path / "copy"
     model.save_pretrained(folder)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     original = PreTrainedModel.save_pretrained
@@ -117,19 +117,19 @@ def test_a_save_that_fails_loses_nothing(error, llama, tmp_path, monkeypatch):
 
 def test_what_cannot_be_saved(llama, tmp_path):
     with pytest.raises(Unsupported, match="Linear is no transformers model"):
-        tojax.from_torch(torch.nn.Linear(2, 2)).save_pretrained(tmp_path / "x")
+        anyjax.from_torch(torch.nn.Linear(2, 2)).save_pretrained(tmp_path / "x")
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(WrongArguments, match="holds something else"):
-        tojax.from_pretrained(llama).save_pretrained(tmp_path)
+        anyjax.from_pretrained(llama).save_pretrained(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
 
 
 def test_arrays_on_a_mesh_of_one_device_stay_what_they_are(llama, tmp_path):
     """Saved twice, and used after it."""
     mesh = jax.make_mesh((1,), ("fsdp",), devices=jax.devices()[:1])
-    model = tojax.from_pretrained(llama, mesh=mesh, plan="fsdp")
+    model = anyjax.from_pretrained(llama, mesh=mesh, plan="fsdp")
     for name in ("first", "second"):
-        tojax.save_pretrained(model, tmp_path / name)
-        again = tojax.from_pretrained(tmp_path / name).params
+        anyjax.save_pretrained(model, tmp_path / name)
+        again = anyjax.from_pretrained(tmp_path / name).params
         assert all((np.asarray(again[k]) == np.asarray(v)).all() for k, v in model.params.items())
     assert len(model.params["model.norm.weight"].sharding.device_set) == 1

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-import tojax
+import anyjax
 from tests.models import tiny
 
 IDS = np.arange(1, 17).reshape(2, 8)
@@ -13,7 +13,7 @@ def test_gradient_checkpointing_gives_the_same_gradients():
     module = tiny.llama().train()
 
     def gradients():
-        model = tojax.from_torch(module)
+        model = anyjax.from_torch(module)
         loss = lambda p: model.apply(p, input_ids=IDS, labels=IDS, use_cache=False).loss
         return jax.jit(jax.grad(loss))(model.params), str(jax.make_jaxpr(loss)(model.params))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as tf
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=2)
@@ -85,7 +85,7 @@ TYPES = {
 }
 TEXT = [name for name, (kind, *_) in TYPES.items() if "CausalLM" in kind or "LMHead" in kind]
 TEXT += ["t5", "bart"]
-NEEDS = (5, 8)  # of transformers, for tojax.generate
+NEEDS = (5, 8)  # of transformers, for anyjax.generate
 
 
 def build(name):
@@ -101,7 +101,7 @@ def scores(out):
 @pytest.mark.parametrize("name", TYPES)
 def test_forward_and_gradients(name):
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     want = scores(module(**{k: torch.from_numpy(v) for k, v in inputs.items()}))
     (want**2).mean().backward()
     rng = jax.random.key(0)  # some draw in evaluation mode, too, and do not use it
@@ -117,7 +117,7 @@ def test_forward_and_gradients(name):
 
 @pytest.mark.skipif(
     tuple(map(int, tf.__version__.split(".")[:2])) < NEEDS,
-    reason="tojax.generate needs transformers 5.8",
+    reason="anyjax.generate needs transformers 5.8",
 )
 @pytest.mark.parametrize("name", TEXT)
 def test_text(name):
@@ -125,7 +125,7 @@ def test_text(name):
     ids = inputs["input_ids"][:1]
     options = dict(max_new_tokens=5, do_sample=False, eos_token_id=None, pad_token_id=0)
     want = module.generate(torch.from_numpy(ids), **options).numpy()
-    np.testing.assert_array_equal(tojax.generate(tojax.from_torch(module), ids, **options), want)
+    np.testing.assert_array_equal(anyjax.generate(anyjax.from_torch(module), ids, **options), want)
 
 
 def test_a_checkpoint_and_adapters(tmp_path):
@@ -133,15 +133,15 @@ def test_a_checkpoint_and_adapters(tmp_path):
     import optax
 
     build("llama")[0].save_pretrained(tmp_path / "base")
-    model = tojax.from_pretrained(tmp_path / "base")
-    small = tojax.train.lora(model, rank=2, targets="q_proj|v_proj")
+    model = anyjax.from_pretrained(tmp_path / "base")
+    small = anyjax.train.lora(model, rank=2, targets="q_proj|v_proj")
     tx, batch = optax.adam(1e-2), IDS | {"labels": TOKENS}
-    step = tojax.train.make_step(lambda model, batch: model(**batch).loss, tx)
-    state, losses = tojax.train.TrainState.create(small, tx, rng=jax.random.key(0)), []
+    step = anyjax.train.make_step(lambda model, batch: model(**batch).loss, tx)
+    state, losses = anyjax.train.TrainState.create(small, tx, rng=jax.random.key(0)), []
     for _ in range(3):
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
     assert losses[2] < losses[0]
     model.save_pretrained(tmp_path / "again")
-    again = tojax.from_pretrained(tmp_path / "again")
+    again = anyjax.from_pretrained(tmp_path / "again")
     np.testing.assert_array_equal(again(**IDS).logits, model(**IDS).logits)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint
 from tests.models import tiny
-from tojax.errors import BadCheckpoint
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -66,11 +66,11 @@ def test_weights_outside_of_the_folder(folder, name):
     name = name.format(outside=outside) if isinstance(name, str) else name
     indexed(folder, name).rename(outside)
     (folder / "sub").mkdir()
-    assert "as a file of the weights" in assert_refused(lambda: tojax.from_pretrained(folder))
+    assert "as a file of the weights" in assert_refused(lambda: anyjax.from_pretrained(folder))
     (folder / "model.safetensors.index.json").unlink()
     if name:
         change(folder, transformers_weights=name)
-        assert "as a file of the weights" in assert_refused(lambda: tojax.from_pretrained(folder))
+        assert "as a file of the weights" in assert_refused(lambda: anyjax.from_pretrained(folder))
 
 
 def test_pickles_outside_of_the_folder(folder):
@@ -78,7 +78,7 @@ def test_pickles_outside_of_the_folder(folder):
     (folder / "pytorch_model.bin").write_bytes(b"")
     told = {"weight_map": {"a": "../outside.bin"}}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(told))
-    said = assert_refused(lambda: tojax.from_pretrained(folder, allow_pickle=True))
+    said = assert_refused(lambda: anyjax.from_pretrained(folder, allow_pickle=True))
     assert "as a file of the weights" in said
 
 
@@ -91,7 +91,7 @@ def test_links_of_the_hubs_cache(folder):
     for i, file in enumerate(sorted(folder.iterdir())):
         file.rename(blobs / str(i))
         (snapshot / file.name).symlink_to(Path("../../blobs") / str(i))
-    assert tojax.from_pretrained(snapshot).params
+    assert anyjax.from_pretrained(snapshot).params
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names there")
@@ -105,38 +105,38 @@ def test_what_is_no_file(folder, name, how):
         indexed(folder, "model-1.safetensors").rename(folder / "model-1.safetensors")
     (folder / name).unlink()
     os.mkfifo(folder / name) if how == "pipe" else (folder / name).mkdir()
-    assert assert_refused(lambda: tojax.from_pretrained(folder)) == f"{name} is no regular file"
+    assert assert_refused(lambda: anyjax.from_pretrained(folder)) == f"{name} is no regular file"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names there")
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 def test_adapters_that_are_no_files(folder, tmp_path, name):
-    model = tojax.from_pretrained(folder)
+    model = anyjax.from_pretrained(folder)
     adapter = tmp_path / "adapter"
-    tojax.train.save_adapter(tojax.train.lora(model, 2, "q_proj"), adapter)
+    anyjax.train.save_adapter(anyjax.train.lora(model, 2, "q_proj"), adapter)
     (adapter / name).unlink()
     os.mkfifo(adapter / name)
     assert "no regular file" in assert_refused(
-        lambda: tojax.from_pretrained(folder, adapter=adapter)
+        lambda: anyjax.from_pretrained(folder, adapter=adapter)
     )
     with pytest.raises(BadCheckpoint, match="no regular file"):
-        tojax.train.load_adapter(model, adapter)
+        anyjax.train.load_adapter(model, adapter)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names there")
 def test_a_saved_model_that_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "model.json")
     with pytest.raises(BadCheckpoint):
-        tojax.load(tmp_path)
+        anyjax.load(tmp_path)
 
 
 def test_more_layers_than_weights(folder):
     start = time.monotonic()
     change(folder, num_hidden_layers=10**7)
-    assert "num_hidden_layers = 10000000" in assert_refused(lambda: tojax.from_pretrained(folder))
+    assert "num_hidden_layers = 10000000" in assert_refused(lambda: anyjax.from_pretrained(folder))
     assert time.monotonic() - start < 5
     change(folder, num_hidden_layers=40)
-    assert "missing" in assert_refused(lambda: tojax.from_pretrained(folder))
+    assert "missing" in assert_refused(lambda: anyjax.from_pretrained(folder))
 
 
 WRONG = {
@@ -161,8 +161,8 @@ def test_configs_with_entries_of_other_types(folder, name, value):
     """One error of ours, or the model: some entries are not looked at, or have a default."""
     change(folder, **{name: value})
     try:
-        model = tojax.from_pretrained(folder)
-    except tojax.errors.TojaxError as error:
+        model = anyjax.from_pretrained(folder)
+    except anyjax.errors.AnyjaxError as error:
         assert len(str(error).replace("\n    ", "; ").splitlines()) == 5
     else:
         assert "model.norm.weight" in model.params or "norm.weight" in model.params
@@ -171,7 +171,7 @@ def test_configs_with_entries_of_other_types(folder, name, value):
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "[" * 10**5, "", "{", "\ufeff{}"])
 def test_configs_that_are_something_else(folder, content):
     (folder / "config.json").write_text(content)
-    assert "config.json" in assert_refused(lambda: tojax.from_pretrained(folder))
+    assert "config.json" in assert_refused(lambda: anyjax.from_pretrained(folder))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_configs_that_are_something_else(folder, content):
 def test_an_index_that_is_something_else(folder, content):
     (folder / "model.safetensors").rename(folder / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text(content)
-    assert_refused(lambda: tojax.from_pretrained(folder))
+    assert_refused(lambda: anyjax.from_pretrained(folder))
 
 
 HEADERS = [
@@ -198,5 +198,5 @@ def test_headers_of_weights(folder, header):
     text = json.dumps(header).encode()
     content = len(text).to_bytes(8, "little") + text + b"\0" * 4
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(tojax.errors.TojaxError):
-        tojax.from_pretrained(folder)
+    with pytest.raises(anyjax.errors.AnyjaxError):
+        anyjax.from_pretrained(folder)

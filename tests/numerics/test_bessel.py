@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.special
 
+from anyjax.numerics import bessel
 from tests.tolerance import assert_close
-from tojax.numerics import bessel
 
 FUNCTIONS = {
     "j0": bessel.bessel_j(0),

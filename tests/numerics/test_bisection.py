@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from tojax.numerics.bisection import bisect
+from anyjax.numerics.bisection import bisect
 
 SIDES = {"left": lambda x, v: x < v, "right": lambda x, v: x <= v}
 

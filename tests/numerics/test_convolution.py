@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from jax import export, lax
 
+from anyjax.numerics.convolution import conv_general_dilated
 from tests.tolerance import assert_close
-from tojax.numerics.convolution import conv_general_dilated
 
 RNG = np.random.default_rng(0)
 CASES = {

@@ -7,8 +7,8 @@ import pytest
 import torch
 from jax import lax
 
-import tojax
-from tojax.numerics.division import divide
+import anyjax
+from anyjax.numerics.division import divide
 
 COUNTS = np.arange(0, 20000)
 DIVISORS = [3.0, 41.0, 55.0, 0.1, -49.0, 64.0]
@@ -30,7 +30,7 @@ def test_rounded(name, dtype):
     x = COUNTS.astype(dtype)
     for divisor in DIVISORS:
         want = ROUNDED[name](torch.from_numpy(x), divisor)
-        got = tojax.from_torch(lambda x, c=divisor: ROUNDED[name](x, c))(x)
+        got = anyjax.from_torch(lambda x, c=divisor: ROUNDED[name](x, c))(x)
         np.testing.assert_array_equal(got, want)
 
 
@@ -69,5 +69,5 @@ def test_tensorflow(name):
     def rounded(x):
         return tf.floor(x / c) if name == "floor" else x // c
 
-    got = tojax.from_tensorflow(tf.function(rounded, autograph=False), x)(x)
+    got = anyjax.from_tensorflow(tf.function(rounded, autograph=False), x)(x)
     np.testing.assert_array_equal(got, rounded(tf.constant(x)))

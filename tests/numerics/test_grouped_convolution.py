@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from anyjax.numerics.grouped_convolution import by_products
 from tests.tolerance import assert_close
-from tojax.numerics.grouped_convolution import by_products
 
 pytestmark = pytest.mark.sample(every=30)
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from tojax.numerics import packed_matrix
+from anyjax.numerics import packed_matrix
 
 
 def test_only_values_of_programs_and_only_inside():

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tojax.numerics import pooling
+from anyjax.numerics import pooling
 
 X = jnp.asarray([[3.0, 1.0, 3.0, np.nan, 2.0, 5.0]], jnp.float32)
 WINDOW = {"window_dimensions": (1, 2), "window_strides": (1, 2), "padding": [(0, 0), (0, 0)]}

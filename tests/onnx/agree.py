@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(0)
@@ -37,9 +37,9 @@ def runtime(proto, *inputs):
 
 
 def agree(proto, *inputs, reduction=16, jitted=True):
-    """Fails unless tojax computes what onnxruntime does; returns the Model."""
+    """Fails unless anyjax computes what onnxruntime does; returns the Model."""
     onnx.checker.check_model(proto)
-    converted = tojax.from_onnx(proto)
+    converted = anyjax.from_onnx(proto)
     if jitted:
         out = converted(*inputs)
     else:

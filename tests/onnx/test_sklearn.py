@@ -5,7 +5,7 @@ import numpy as np
 import onnx.helper
 import pytest
 
-import tojax
+import anyjax
 from tests.onnx.with_onnxruntime import run
 from tests.tolerance import assert_close
 
@@ -97,7 +97,7 @@ def name_of(estimator):
 def assert_same(model, x):
     """Compares labels and scores; a dict of columns stands for a list of dicts."""
     want = run(model, {model.graph.input[0].name: x})
-    converted = tojax.from_onnx(model)
+    converted = anyjax.from_onnx(model)
     got = jax.tree.leaves(jax.jit(converted)(x))
     if isinstance(want[-1], list):
         want[-1:] = [np.float32([row[key] for row in want[-1]]) for key in want[-1][0]]
@@ -127,7 +127,7 @@ def test_probabilities_of_a_classifier_of_strings():
     estimator = ensemble.RandomForestClassifier(**FEW).fit(X, np.array(["a", "b", "c"])[Y])
     options = {type(estimator): {"zipmap": False}}
     model = skl2onnx.to_onnx(estimator, X[:1], options=options, target_opset=OPSETS)
-    got = tojax.from_onnx(model, outputs=["probabilities"])(X)
+    got = anyjax.from_onnx(model, outputs=["probabilities"])(X)
     assert_close(np.asarray(got), run(model, {"X": X})[1], reduction=16)
 
 

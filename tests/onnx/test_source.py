@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, MissingRng, Unsupported, WrongArguments
 from tests.onnx.agree import model, normal
-from tojax.errors import DataDependent, MissingRng, Unsupported, WrongArguments
 
 TEXT = """net (float[n, 8] x) => (float[n, 4] y)
 { a1 = MatMul(x, w1) c1 = Add(a1, b1) h1 = Relu(c1)
@@ -24,7 +24,7 @@ def proto():
 
 @pytest.fixture(scope="module")
 def net(proto):
-    return tojax.from_onnx(proto)
+    return anyjax.from_onnx(proto)
 
 
 X = normal(8, 8)
@@ -42,25 +42,25 @@ def test_jit_grad_and_vmap(net):
 def test_save_and_load_with_any_batch(net, tmp_path):
     shape = jax.export.symbolic_shape("b, 8")
     net.save(tmp_path / "m", jax.ShapeDtypeStruct(shape, np.float32))
-    loaded = tojax.load(tmp_path / "m")
+    loaded = anyjax.load(tmp_path / "m")
     for n in (1, 5):
         np.testing.assert_allclose(loaded(X[:n]), net(X[:n]), rtol=1e-5, atol=1e-5)
 
 
 def test_shard(net):
-    sharded = tojax.parallel.shard(net, jax.make_mesh((8,), ("data",)), plan="fsdp")
+    sharded = anyjax.parallel.shard(net, jax.make_mesh((8,), ("data",)), plan="fsdp")
     assert len(sharded.params["w1"].sharding.device_set) == 8
     np.testing.assert_allclose(sharded(X), net(X), rtol=1e-5, atol=1e-5)
 
 
 def test_roll(net):
-    rolled = tojax.transforms.roll(net, X)
+    rolled = anyjax.transforms.roll(net, X)
     assert "w1|w2|w3" in rolled.params
     np.testing.assert_allclose(rolled(X), net(X), rtol=1e-5, atol=1e-5)
 
 
 def test_quantize(net):
-    small = tojax.transforms.quantize(net, "int8")
+    small = anyjax.transforms.quantize(net, "int8")
     assert sum(x.nbytes for x in jax.tree.leaves(small.params)) < 0.6 * sum(
         x.nbytes for x in net.params.values()
     )
@@ -68,36 +68,36 @@ def test_quantize(net):
 
 
 def test_to_nnx(net):
-    module = tojax.flax.to_nnx(net)
+    module = anyjax.flax.to_nnx(net)
     np.testing.assert_allclose(module(X), net(X), rtol=1e-5, atol=1e-5)
 
 
 def test_values_inside_are_read_and_edited(net):
-    _, values = tojax.transforms.intermediates(net, r"^h\d$")(X)
+    _, values = anyjax.transforms.intermediates(net, r"^h\d$")(X)
     assert [*values] == ["h1", "h2", "h3"] and values["h1"].shape == (8, 8)
-    assert not np.asarray(tojax.transforms.edit(net, {"^h3$": lambda h: 0 * h})(X)).any()
+    assert not np.asarray(anyjax.transforms.edit(net, {"^h3$": lambda h: 0 * h})(X)).any()
     with pytest.raises(WrongArguments, match="no module has a path with 'h9'"):
-        tojax.transforms.intermediates(net, "h9")(X)
+        anyjax.transforms.intermediates(net, "h9")(X)
 
 
-def test_onnx_that_tojax_wrote_comes_back(net, tmp_path):
-    tojax.export.to_onnx(net, tmp_path / "m.onnx", X)
-    again = tojax.convert(tmp_path / "m.onnx")
+def test_onnx_that_anyjax_wrote_comes_back(net, tmp_path):
+    anyjax.export.to_onnx(net, tmp_path / "m.onnx", X)
+    again = anyjax.convert(tmp_path / "m.onnx")
     np.testing.assert_allclose(again(X), net(X), rtol=1e-5, atol=1e-5)
 
 
 def test_weights_go_back(net):
     other = net.with_params(jax.tree.map(lambda x: x + 1, net.params))
     proto = other.source.write_back(other.params, other.state)
-    np.testing.assert_allclose(tojax.from_onnx(proto)(X), other(X), rtol=1e-5)
+    np.testing.assert_allclose(anyjax.from_onnx(proto)(X), other(X), rtol=1e-5)
 
 
 def test_sources_and_examples(proto, net, tmp_path):
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     for source in (proto, proto.SerializeToString(), tmp_path / "m.onnx", str(tmp_path / "m.onnx")):
-        np.testing.assert_array_equal(tojax.convert(source)(X), net(X))
+        np.testing.assert_array_equal(anyjax.convert(source)(X), net(X))
     with pytest.raises(WrongArguments, match=r"'x' is float32\[8, 7\]"):
-        tojax.from_onnx(proto, X[:, :7])
+        anyjax.from_onnx(proto, X[:, :7])
 
 
 def test_wrong_arguments(net):
@@ -121,7 +121,7 @@ def test_names_that_are_no_identifiers_and_several_outputs():
     proto.graph.input[0].name = proto.graph.node[0].input[0] = proto.graph.node[1].input[0] = (
         "input.1"
     )
-    converted = tojax.from_onnx(proto)
+    converted = anyjax.from_onnx(proto)
     one, two = np.float32([1, 2]), np.float32([3, 4])
     for out in (
         converted(one, two),
@@ -133,10 +133,10 @@ def test_names_that_are_no_identifiers_and_several_outputs():
 
 def test_errors_name_the_node_and_the_argument():
     text = "m (float[6] x, int64[2] s) => (float[a, b] y) { [here] y = Reshape(x, s) }"
-    converted = tojax.from_onnx(model(text))
+    converted = anyjax.from_onnx(model(text))
     with pytest.raises(DataDependent, match=r"node 'here' \(Reshape\)[\s\S]*s decided it"):
         jax.jit(lambda s: converted.apply({}, normal(6), s))(np.int64([2, 3]))
-    with pytest.warns(tojax.errors.StaticArgument, match="s"):
+    with pytest.warns(anyjax.errors.StaticArgument, match="s"):
         assert converted(normal(6), np.int64([2, 3])).shape == (2, 3)
     with pytest.raises(ValueError) as error:
         converted.apply({}, normal(6), np.int64([4, 3]))
@@ -144,7 +144,7 @@ def test_errors_name_the_node_and_the_argument():
 
 
 def test_random_operators_take_a_key():
-    converted = tojax.from_onnx(
+    converted = anyjax.from_onnx(
         model("m (float[50] x) => (float[50] y) { y = RandomUniformLike(x) }")
     )
     one, two = (converted(np.zeros(50, np.float32), rng=jax.random.key(i)) for i in (0, 1))

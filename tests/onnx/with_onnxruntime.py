@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-import tojax
+import anyjax
 from tests.onnx.agree import runtime
 from tests.tolerance import assert_close
 
@@ -51,7 +51,7 @@ def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray | None]) -> list[An
 def converted(model: onnx.ModelProto, inputs: dict[str, np.ndarray | None]) -> list[jax.Array]:
     """Returns the outputs of the converted model."""
     names = {x.name for x in model.graph.input}
-    out = tojax.from_onnx(model)(**{name: x for name, x in inputs.items() if name in names})
+    out = anyjax.from_onnx(model)(**{name: x for name, x in inputs.items() if name in names})
     return list(out.values()) if len(model.graph.output) > 1 else [out]
 
 

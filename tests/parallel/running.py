@@ -17,13 +17,13 @@ import numpy as np
 import torch
 import transformers as tf
 
-import tojax
-from tojax.hf.estimate_call import OPTIMIZERS, next_token_loss, traced_call
-from tojax.parallel import shard
-from tojax.parallel._estimate import abstract_mesh_of, estimate_traced, mesh_for
-from tojax.parallel.estimation.compiled import Compiled, analysis
-from tojax.parallel.estimation.report import Estimate
-from tojax.train import TrainState, make_step
+import anyjax
+from anyjax.hf.estimate_call import OPTIMIZERS, next_token_loss, traced_call
+from anyjax.parallel import shard
+from anyjax.parallel._estimate import abstract_mesh_of, estimate_traced, mesh_for
+from anyjax.parallel.estimation.compiled import Compiled, analysis
+from anyjax.parallel.estimation.report import Estimate
+from anyjax.train import TrainState, make_step
 
 TOKENS = dict(vocab_size=512, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 WIDE = TOKENS | dict(
@@ -78,12 +78,12 @@ def run(name: str, what: str, plan: str, batch: int = BATCH, length: int = LENGT
     """(The program that ran, bytes of arrays on the first device afterwards)."""
     torch.manual_seed(0)
     cls, config = CONFIGS[name]()
-    model = tojax.from_torch(getattr(tf, cls)(config).eval())
+    model = anyjax.from_torch(getattr(tf, cls)(config).eval())
     mesh = real_mesh(plan)
     ids = np.arange(batch * length, dtype=np.int32).reshape(batch, length) % 500
     model = shard(model, mesh, plan, input_ids=ids)
     before = {id(x) for x in jax.live_arrays()} - {id(x) for x in jax.tree.leaves(model)}
-    ids = tojax.parallel.batches.place(ids, mesh)
+    ids = anyjax.parallel.batches.place(ids, mesh)
     program, given, kept = CASES[what](model, ids)
     out = jax.block_until_ready(program(*given))
     held = kept, out
@@ -104,7 +104,7 @@ def forward(model, ids):
 
 
 def train(model, ids):
-    """A step as ``tojax.train`` runs it."""
+    """A step as ``anyjax.train`` runs it."""
     tx = OPTIMIZERS["adamw"]()
     step = make_step(next_token_loss, tx)
     state = step.prepared(TrainState.create(model.train(), tx))

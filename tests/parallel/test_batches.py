@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tojax.errors import WrongBatch
-from tojax.parallel.batches import mesh_of, place, shares
+from anyjax.errors import WrongBatch
+from anyjax.parallel.batches import mesh_of, place, shares
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -1,6 +1,6 @@
 """Collectives in the text of programs."""
 
-from tojax.parallel.collectives import Traffic, collectives
+from anyjax.parallel.collectives import Traffic, collectives
 
 TEXT = """
   %all-reduce.1 = f32[4,2]{1,0} all-reduce(%x), channel_id=1

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.parallel import estimate
+from anyjax.parallel._estimate import estimate_traced, input_specs, mesh_for
+from anyjax.parallel.estimation.compiled import compile_call
 from tests.parallel.running import CALLS, CONFIGS, PLANS, estimated, measured, traced
-from tojax.errors import WrongArguments
-from tojax.parallel import estimate
-from tojax.parallel._estimate import estimate_traced, input_specs, mesh_for
-from tojax.parallel.estimation.compiled import compile_call
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -55,7 +55,7 @@ def test_the_traced_program_agrees_with_the_compiled_one(what, plan):
 
 def linear():
     """A model of shapes alone."""
-    model = tojax.from_torch(torch.nn.Linear(64, 256, bias=False))
+    model = anyjax.from_torch(torch.nn.Linear(64, 256, bias=False))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model)
 
 
@@ -116,7 +116,7 @@ def test_keys_and_nothing_at_all():
     """A random key among the inputs, an array without elements, a function without weights."""
     x = np.ones((8, 4, 64), np.float32)
     for function in (torch.nn.Dropout(), lambda x: x[:, :0].reshape(-1, 64), torch.sin):
-        told = estimate(tojax.from_torch(function), "v6e-8", "fsdp", x, rng=jax.random.key(0))
+        told = estimate(anyjax.from_torch(function), "v6e-8", "fsdp", x, rng=jax.random.key(0))
         assert told.weights == 0 and told.dtype == "float32" and told.tokens == 8
 
 

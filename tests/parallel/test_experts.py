@@ -9,17 +9,17 @@ import torch
 import transformers
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
+from anyjax.calls.explicit_mesh import automatic
+from anyjax.errors import WrongArguments
+from anyjax.parallel import shard
+from anyjax.parallel._explain import compile_for
+from anyjax.parallel._shard import specs
+from anyjax.parallel.collectives import collective_calls, size_of
+from anyjax.parallel.forward import Forward
+from anyjax.train import TrainState, make_step
 from tests.parallel.architectures import DECODER, IDS, cross_entropy
 from tests.tolerance import assert_close
-from tojax.calls.explicit_mesh import automatic
-from tojax.errors import WrongArguments
-from tojax.parallel import shard
-from tojax.parallel._explain import compile_for
-from tojax.parallel._shard import specs
-from tojax.parallel.collectives import collective_calls, size_of
-from tojax.parallel.forward import Forward
-from tojax.train import TrainState, make_step
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -44,7 +44,7 @@ def build(name):
     cls, sizes = KINDS[name]
     kind = getattr(transformers, cls)
     torch.manual_seed(0)
-    return tojax.from_torch(kind(kind.config_class(**DECODER | sizes)).eval())
+    return anyjax.from_torch(kind(kind.config_class(**DECODER | sizes)).eval())
 
 
 def mesh(axes):
@@ -81,8 +81,8 @@ def test_experts(name, axes):
         assert x.sharding.is_equivalent_to(there.params[key].sharding, x.ndim)
 
     ids = inputs["input_ids"][:2, :5]
-    want = tojax.generate(model, ids, max_new_tokens=4)
-    np.testing.assert_array_equal(tojax.generate(there, ids, max_new_tokens=4), want)
+    want = anyjax.generate(model, ids, max_new_tokens=4)
+    np.testing.assert_array_equal(anyjax.generate(there, ids, max_new_tokens=4), want)
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -138,7 +138,7 @@ class Grouped(torch.nn.Module):
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_experts_by_what_they_do(batched):
-    model = tojax.from_torch(Grouped(batched))
+    model = anyjax.from_torch(Grouped(batched))
     x = np.random.default_rng(0).standard_normal((32, 16), np.float32)
     there = shard(model, mesh(dict(expert=8)), "expert", x)
     divided = [k for k, v in there.params.items() if v.sharding.spec[:1] == ("expert",)]

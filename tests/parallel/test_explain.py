@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import torch
 
-import tojax
-from tojax.parallel import explain
+import anyjax
+from anyjax.parallel import explain
 
 
 def told():
     layers = torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8), torch.nn.Linear(8, 7)
-    model = tojax.from_torch(torch.nn.Sequential(*layers))
+    model = anyjax.from_torch(torch.nn.Sequential(*layers))
     mesh = jax.make_mesh((8,), ("model",))
     return explain(model, mesh, "tp", np.ones((4, 8), np.float32))
 
@@ -35,7 +35,7 @@ def test_what_stays_whole_is_marked():
 
 
 def test_sizes_that_do_not_divide_are_told():
-    model = tojax.from_torch(torch.nn.Linear(9, 7))
+    model = anyjax.from_torch(torch.nn.Linear(9, 7))
     found = explain(model, jax.make_mesh((8,), ("x",)), "fsdp", np.ones((4, 9), np.float32))
     assert [r.remark for r in found.replicated] == [
         "on every device: [8] divide none of its dimensions"

@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.parallel.forward import Forward
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
-from tojax.parallel.forward import Forward
 
 X = np.random.default_rng(0).standard_normal((4, 3), np.float32)
 
 
 def test_a_call_that_was_made():
     """Its shapes are remembered, a key too; what is no array stays."""
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout())).train()
+    model = anyjax.from_torch(
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout())
+    ).train()
     with pytest.raises(WrongArguments, match="no call to trace"):
         Forward.of(model)
     model(X, rng=jax.random.key(1))
@@ -26,7 +28,7 @@ def test_a_call_that_was_made():
 
 
 def test_python_values_stay():
-    model = tojax.from_torch(lambda x, n, flag=True: x * n if flag else x)
+    model = anyjax.from_torch(lambda x, n, flag=True: x * n if flag else x)
     forward = Forward.of(model, (X, 3), {"flag": True})
     assert len(forward.arrays) == 1
     assert_close(forward({}, {}, [X])[0], 3 * X)

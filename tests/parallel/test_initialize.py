@@ -2,9 +2,9 @@
 
 import pytest
 
-from tojax.errors import WrongArguments
-from tojax.parallel import initialize
-from tojax.parallel._initialize import COUNTS
+from anyjax.errors import WrongArguments
+from anyjax.parallel import initialize
+from anyjax.parallel._initialize import COUNTS
 
 pytestmark = pytest.mark.sample(every=2)
 

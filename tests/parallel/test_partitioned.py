@@ -8,7 +8,7 @@ import torch
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=3)
@@ -26,7 +26,7 @@ def test_convolutions_in_groups(groups, weight, kind):
     """Values and gradients of a convolution whose channels, and whose input's, are divided."""
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(64, 64, 3, groups=groups)
-    model = tojax.from_torch(conv)
+    model = anyjax.from_torch(conv)
     if groups == 64 and weight == P(None, "model"):
         weight = P()  # there is one
     arrays = (
@@ -49,7 +49,7 @@ def test_convolutions_in_groups(groups, weight, kind):
 
 def test_a_window_of_many_places():
     conv = torch.nn.Conv1d(8, 8, 301, padding=150, groups=2)
-    model = tojax.from_torch(conv)
+    model = anyjax.from_torch(conv)
     x = np.random.default_rng(0).standard_normal((4, 8, 320), np.float32)
     function = jax.grad(lambda p, x: jnp.sin(model.apply(p, x)).sum(), (0, 1))
     place = lambda x, spec: divided([x], [spec], AxisType.Auto)[0]
@@ -64,7 +64,7 @@ def test_a_window_of_many_places():
 
 def test_a_group_s_channels_stay_on_their_devices_where_they_may():
     """A depthwise convolution communicates nothing."""
-    model = tojax.from_torch(torch.nn.Conv1d(64, 64, 3, groups=64, bias=False))
+    model = anyjax.from_torch(torch.nn.Conv1d(64, 64, 3, groups=64, bias=False))
     arrays = np.ones((2, 64, 9), np.float32), model.params["weight"]
     arrays = divided(arrays, (P(None, "model"), P("model")), AxisType.Auto)
     program = jax.jit(lambda x, w: model.apply({"weight": w}, x)).lower(*arrays).compile()
@@ -78,7 +78,7 @@ def test_slices_of_one_element(start, step):
         y[:, start::step] = 2 * x[:, start::step]
         return y[:, start::step], y
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     x = np.random.default_rng(0).standard_normal((4, 2), np.float32)
     (there,) = divided([x], [P("model", "data")], AxisType.Auto)
     for got, want in zip(jax.jit(lambda x: model.apply({}, x))(there), model(x)):

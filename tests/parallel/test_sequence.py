@@ -8,12 +8,12 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.parallel import explain, place, shard
+from anyjax.train import TrainState, make_step
 from tests.parallel.architectures import CASES, IDS, build, cross_entropy
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
-from tojax.parallel import explain, place, shard
-from tojax.train import TrainState, make_step
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -46,7 +46,10 @@ def batch_of(ids):
 def test_architectures(name):
     """Outputs and gradients; causal masks, positions and rotary embeddings are in them."""
     module, inputs = build(name)
-    model, there = tojax.from_torch(module), mesh(AUTO if len(name) % 2 else EXPLICIT, data=2, sp=4)
+    model, there = (
+        anyjax.from_torch(module),
+        mesh(AUTO if len(name) % 2 else EXPLICIT, data=2, sp=4),
+    )
     inputs = inputs | {"attention_mask": np.ones((2, 16), np.int32)}
     inputs["attention_mask"][1, :3] = 0
 
@@ -70,7 +73,7 @@ def test_keys_and_values_are_gathered(name):
     """Once for each attention, and nothing else is communicated."""
     module, _ = build(name)
     ids, there = np.ones((1, 64), np.int32), mesh(sequence=8)
-    told = explain(tojax.from_torch(module), there, "sequence", ids, use_cache=False)
+    told = explain(anyjax.from_torch(module), there, "sequence", ids, use_cache=False)
     config = module.config
     size = 64 * config.num_key_value_heads * config.hidden_size // config.num_attention_heads * 4
     assert told.traffic == {"all-gather": (2 * 2, 2 * 2 * size)}
@@ -79,7 +82,7 @@ def test_keys_and_values_are_gathered(name):
 def test_memory_is_divided():
     """Of a long text each device holds its part of all activations."""
     module, _ = build("llama")
-    model, ids = tojax.from_torch(module), np.ones((1, 256), np.int32)
+    model, ids = anyjax.from_torch(module), np.ones((1, 256), np.int32)
     one, many = (explain(model, mesh(sequence=n), "sequence", ids, use_cache=False) for n in (1, 8))
     assert many.temporaries < one.temporaries / 6
 
@@ -88,7 +91,7 @@ def test_memory_is_divided():
 def test_training(kind):
     """Beside tensor and data parallelism: the losses of one device."""
     module, inputs = build("grouped heads")
-    model, step, losses = tojax.from_torch(module), make_step(loss, optax.adam(1e-2)), []
+    model, step, losses = anyjax.from_torch(module), make_step(loss, optax.adam(1e-2)), []
     there = shard(model, mesh(kind, data=2, sequence=2, model=2), "tp+fsdp+sequence")
     for placed in (model, there):
         state = TrainState.create(placed, optax.adam(1e-2))
@@ -102,14 +105,14 @@ def test_training(kind):
 def test_generation(name):
     """Prompts are padded to what divides, or each device has all of them (mamba)."""
     module, inputs = build(name)
-    model, ids = tojax.from_torch(module), inputs["input_ids"][:1, :11]
+    model, ids = anyjax.from_torch(module), inputs["input_ids"][:1, :11]
     there = shard(model, mesh(data=2, sequence=4), "sequence")
-    want = tojax.generate(model, ids, max_new_tokens=6)
-    np.testing.assert_array_equal(tojax.generate(there, ids, max_new_tokens=6), want)
+    want = anyjax.generate(model, ids, max_new_tokens=6)
+    np.testing.assert_array_equal(anyjax.generate(there, ids, max_new_tokens=6), want)
 
 
 def test_lengths_that_do_not_divide():
-    model, there = tojax.from_torch(build("llama")[0]), mesh(data=2, sequence=4)
+    model, there = anyjax.from_torch(build("llama")[0]), mesh(data=2, sequence=4)
     state = TrainState.create(shard(model, there, "fsdp+sequence"), optax.sgd(0.1))
     with pytest.raises(WrongArguments, match="length 15 do not divide over 4") as caught:
         make_step(loss, optax.sgd(0.1))(state, batch_of(np.ones((2, 15), np.int32)))
@@ -117,7 +120,7 @@ def test_lengths_that_do_not_divide():
 
 
 def test_plans_need_an_axis():
-    model = tojax.from_torch(build("llama")[0])
+    model = anyjax.from_torch(build("llama")[0])
     with pytest.raises(WrongArguments, match="no axis for sequence"):
         shard(model, mesh(data=8), "fsdp+sequence")
     with pytest.raises(WrongArguments, match="no plan 'fsdp\\+fsdp'"):

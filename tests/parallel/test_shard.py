@@ -8,17 +8,17 @@ import pytest
 import torch
 from jax.sharding import AxisType, PartitionSpec
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.hf.generation.decode import programs
+from anyjax.parallel import explain, shard
+from anyjax.parallel._explain import compile_for
+from anyjax.parallel._shard import specs, weights
+from anyjax.parallel.collectives import collective_calls
+from anyjax.parallel.forward import Forward
+from anyjax.train import TrainState, lora, make_step
 from tests.parallel.architectures import CASES, IDS, build, cross_entropy
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
-from tojax.hf.generation.decode import programs
-from tojax.parallel import explain, shard
-from tojax.parallel._explain import compile_for
-from tojax.parallel._shard import specs, weights
-from tojax.parallel.collectives import collective_calls
-from tojax.parallel.forward import Forward
-from tojax.train import TrainState, lora, make_step
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -42,7 +42,7 @@ def gradients(model, inputs):
 def test_architectures(name):
     """Outputs and gradients of one device; every weight of some size divided."""
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     there = shard(model, mesh(AUTO if len(name) % 2 else EXPLICIT), "tp", **inputs)
     assert_close(there(**inputs).logits, model(**inputs).logits, reduction=512)
     grads = gradients(model, inputs)
@@ -62,7 +62,7 @@ def test_architectures(name):
 def test_llama_is_megatrons():
     """Columns beside rows: an all-reduce for each attention and MLP, one for the embedding."""
     module, inputs = build("llama")
-    told = explain(tojax.from_torch(module), mesh(), "tp", **inputs, use_cache=False)
+    told = explain(anyjax.from_torch(module), mesh(), "tp", **inputs, use_cache=False)
     assert {k: v.calls for k, v in told.traffic.items()} == {"all-reduce": 5}
     specs = {r.name.removeprefix("model.layers.0."): r.spec for r in told.rows}
     columns = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj"
@@ -74,7 +74,7 @@ def test_llama_is_megatrons():
 
 def test_more_tokens_than_words():
     """The table of words is divided, however much of it one call reads."""
-    model = tojax.from_torch(build("gpt2")[0])
+    model = anyjax.from_torch(build("gpt2")[0])
     vocabulary = model.params["transformer.wte.weight"].shape[0]
     specs = [
         {k: x.sharding.spec for k, x in shard(model, mesh(), "tp", input_ids=ids).params.items()}
@@ -88,7 +88,7 @@ def test_more_tokens_than_words():
 def test_derived_is_declared(name, monkeypatch):
     """Without the plan of its class, a Llama gets the same one from its program."""
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     declared = {r.name: r.spec for r in explain(model, mesh(), "tp", **inputs).rows}
     monkeypatch.setattr(type(model.source), "own_plan", lambda self: ({}, {}))
     assert {r.name: r.spec for r in explain(model, mesh(), "tp", **inputs).rows} == declared
@@ -97,19 +97,19 @@ def test_derived_is_declared(name, monkeypatch):
 @pytest.mark.parametrize("name", GENERATES)
 def test_generation(name):
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     there = shard(model, mesh(data=2, model=4), "tp", **inputs)
     given = {k: v for k, v in inputs.items() if "decoder" not in k}
     if "input_ids" in given:
         given["input_ids"] = given["input_ids"][:, :5]
-    want = tojax.generate(model, **given, max_new_tokens=6, min_new_tokens=6)
-    got = tojax.generate(there, **given, max_new_tokens=6, min_new_tokens=6)
+    want = anyjax.generate(model, **given, max_new_tokens=6, min_new_tokens=6)
+    got = anyjax.generate(there, **given, max_new_tokens=6, min_new_tokens=6)
     np.testing.assert_array_equal(got, want)
 
 
 def test_prompts_lie_along_the_data_axis(monkeypatch):
     """Each device has its rows of text and cache."""
-    model = shard(tojax.from_torch(build("llama")[0]), mesh(data=2, model=4), "tp")
+    model = shard(anyjax.from_torch(build("llama")[0]), mesh(data=2, model=4), "tp")
     made, prefill = [], programs.prefill
 
     def seen(*args):
@@ -117,7 +117,7 @@ def test_prompts_lie_along_the_data_axis(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(programs, "prefill", seen)
-    tojax.generate(model, IDS["input_ids"], max_new_tokens=4)
+    anyjax.generate(model, IDS["input_ids"], max_new_tokens=4)
     _, _, carry = made[-1]
     keys = [x for x in jax.tree.leaves(carry["state"]) if x.ndim == 4]
     assert keys and all(x.sharding.shard_shape(x.shape)[:2] == (1, 2) for x in keys)
@@ -127,7 +127,7 @@ def test_prompts_lie_along_the_data_axis(monkeypatch):
 def test_no_weight_is_gathered(name):
     """Where a weight is divided, only what is computed from it is communicated."""
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     found = specs(model, mesh(), "tp", (), inputs)
     compiled = compile_for(Forward.of(model, (), inputs), mesh(), found)
     bare = lambda shape: sorted(n for n in shape if n > 1)
@@ -145,7 +145,7 @@ def test_no_weight_is_gathered(name):
 def test_every_kind_trains(name):
     """A step of SGD under "tp+fsdp": loss and weights of one device."""
     module, inputs = build(name)
-    model = tojax.from_torch(module).train()
+    model = anyjax.from_torch(module).train()
     there = shard(model, mesh(data=2, model=4), "tp+fsdp", **inputs, rng=jax.random.key(0))
     loss = lambda model, batch: jnp.mean(model(**batch).logits ** 2)
     tx = optax.sgd(1e3)  # so that steps are no smaller than weights
@@ -175,7 +175,7 @@ def test_training(plan, kind):
         return cross_entropy(logits, batch["input_ids"][:, 1:]).mean()
 
     step, losses = make_step(loss, optax.adam(1e-2)), []
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     for placed in (model, shard(model, mesh(kind, **axes), plan)):
         state = TrainState.create(placed, optax.adam(1e-2))
         for _ in range(3):
@@ -190,7 +190,7 @@ def test_training(plan, kind):
 def test_adapters():
     """The matrices beside an adapter are state, and divided all the same."""
     module, inputs = build("gpt2")
-    adapted = lora(tojax.from_torch(module), rank=2, targets="c_fc|c_attn")
+    adapted = lora(anyjax.from_torch(module), rank=2, targets="c_fc|c_attn")
     there = shard(adapted, mesh(), "tp", **inputs)
     assert_close(there(**inputs).logits, adapted(**inputs).logits, reduction=512)
     matrix = there.state["transformer.h.0.mlp.c_fc.weight"]
@@ -202,7 +202,7 @@ def test_quantized_weights(name):
     """The numbers are divided as the matrix would be."""
     module, inputs = build(name)
     targets = "proj|c_fc|c_attn"
-    packed = tojax.transforms.quantize(tojax.from_torch(module), "int8", targets=targets)
+    packed = anyjax.transforms.quantize(anyjax.from_torch(module), "int8", targets=targets)
     there = shard(packed, mesh(), "tp", **inputs)
     assert_close(there(**inputs).logits, packed(**inputs).logits, reduction=512)
     numbers = [x for k, x in there.state.items() if k.endswith(".int8")]
@@ -211,7 +211,7 @@ def test_quantized_weights(name):
 
 def test_experts_have_an_axis():
     module, inputs = build("mixtral")
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     there = shard(model, mesh(expert=4, model=2), "tp")
     spec = there.params["model.layers.0.mlp.experts.gate_up_proj"].sharding.spec
     assert spec[0] == "expert"
@@ -224,7 +224,7 @@ def test_other_frameworks():
     layers = [keras.layers.Dense(64, activation="relu"), keras.layers.Dense(16)]
     network = keras.Sequential([keras.layers.Input((16,)), *layers])
     x = np.ones((4, 16), np.float32)
-    model = tojax.from_tensorflow(network, x)
+    model = anyjax.from_tensorflow(network, x)
     there = shard(model, mesh(), "tp", x)
     assert_close(there(x), model(x), reduction=64)
     assert sum(x.addressable_shards[0].data.size * 8 == x.size for x in there.params.values()) == 3
@@ -244,7 +244,7 @@ def test_a_transformer_of_keras():
     """By what its products feed: heads, and the features between the dense layers."""
     keras = pytest.importorskip("keras")
     x = np.random.default_rng(0).standard_normal((4, 8, 32), np.float32)
-    model = tojax.from_tensorflow(attention_of_keras(keras), x)
+    model = anyjax.from_tensorflow(attention_of_keras(keras), x)
     there = shard(model, mesh(), "tp", x)
     assert_close(there(x), model(x), reduction=512)
     matrices = [v for v in there.params.values() if v.ndim > 1]
@@ -258,11 +258,11 @@ def test_modules_of_flax(kind):
     """Modules around a model that lies on a mesh: variables lie there, too, and calls do."""
     nnx = pytest.importorskip("flax.nnx")
     module, inputs = build("llama")
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     there = shard(model, mesh(kind, data=2, model=4), "tp+fsdp")
     want, up = model(**inputs).logits, "model.layers.0.mlp.up_proj.weight"
     with jax.set_mesh(there.params[up].sharding.mesh):
-        wrapped = tojax.flax.to_nnx(there)
+        wrapped = anyjax.flax.to_nnx(there)
         weight = wrapped.model.layers[0].mlp.up_proj.weight
         assert weight.get_value().sharding == there.params[up].sharding
         run = nnx.jit(lambda module, ids: module(input_ids=ids).logits)
@@ -271,7 +271,7 @@ def test_modules_of_flax(kind):
             wrapped, inputs["input_ids"]
         )
         assert grads["model"]["layers"][0]["mlp"]["up_proj"]["weight"].shape == weight.shape
-        linen = tojax.flax.to_linen(there, pretrained=True)
+        linen = anyjax.flax.to_linen(there, pretrained=True)
         variables = linen.init(jax.random.key(0), **inputs)
         assert_close(linen.apply(variables, **inputs).logits, want, reduction=512)
 
@@ -279,7 +279,7 @@ def test_modules_of_flax(kind):
 def test_the_mesh_of_set_mesh():
     """Inside of it a mesh is not said again."""
     layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
-    model, x = tojax.from_torch(torch.nn.Sequential(*layers)), np.ones((4, 8), np.float32)
+    model, x = anyjax.from_torch(torch.nn.Sequential(*layers)), np.ones((4, 8), np.float32)
     with pytest.raises(WrongArguments, match="a plan needs a mesh"):
         shard(model)
     with jax.set_mesh(mesh()):
@@ -295,7 +295,7 @@ def test_the_mesh_of_set_mesh():
 def test_rules_and_set_mesh():
     """Inside of ``jax.set_mesh``, too, with a batch over the other axis."""
     layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
-    model = tojax.from_torch(torch.nn.Sequential(*layers))
+    model = anyjax.from_torch(torch.nn.Sequential(*layers))
     there = mesh(data=2, model=4)
     rules = {r"0\.": PartitionSpec("model"), r"2\.weight": PartitionSpec(None, "model")}
     divided = shard(model, there, rules)
@@ -322,14 +322,14 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_bad_plans(said):
     plan, axes = WRONG[said]
-    model = tojax.from_torch(torch.nn.Linear(4, 6))
+    model = anyjax.from_torch(torch.nn.Linear(4, 6))
     with pytest.raises(WrongArguments, match=said):
         shard(model, mesh(**axes), plan)
 
 
 @pytest.mark.parametrize("there", ["tp", None, jax.devices(), mesh().abstract_mesh])
 def test_no_mesh(there):
-    model = tojax.from_torch(torch.nn.Linear(8, 8))
+    model = anyjax.from_torch(torch.nn.Linear(8, 8))
     for call in (shard, explain):
         with pytest.raises(WrongArguments, match="needs a mesh of devices"):
             call(model, there, "fsdp")

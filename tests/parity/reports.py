@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import torch
 
-import tojax
-from tojax.parity import Report
-from tojax.parity.judge.compare import Comparison, Passes
-from tojax.parity.judge.errors import Error
-from tojax.parity.sides.side import Passed
+import anyjax
+from anyjax.parity import Report
+from anyjax.parity.judge.compare import Comparison, Passes
+from anyjax.parity.judge.errors import Error
+from anyjax.parity.sides.side import Passed
 
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -20,13 +20,13 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def healthy():
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.LayerNorm(8))
-    return tojax.from_torch(module)
+    return anyjax.from_torch(module)
 
 
 def faulty():
     model = healthy()
     model.source.module[1].eps = 1e-2
-    return tojax.verify(model, X, gradients=True)
+    return anyjax.verify(model, X, gradients=True)
 
 
 def comparison(path, added=1e-8, fault="", kind="Linear", **options):

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=7)
 IDS = np.random.default_rng(0).integers(3, 90, (2, 12))
@@ -227,6 +227,6 @@ def test_a_planted_fault_is_named(fault):
     healthy = randomized(build().eval())
     faulty = copy.deepcopy(healthy)
     path = plant(faulty)
-    report = tojax.verify(tojax.from_torch(faulty), reference=healthy, **inputs_of(healthy))
+    report = anyjax.verify(anyjax.from_torch(faulty), reference=healthy, **inputs_of(healthy))
     assert report.faults and report.faults[0].path == path, str(report)
-    assert not tojax.verify(tojax.from_torch(healthy), **inputs_of(healthy)).faults
+    assert not anyjax.verify(anyjax.from_torch(healthy), **inputs_of(healthy)).faults

@@ -14,12 +14,12 @@ import pytest
 import torch
 import transformers
 
-import tojax
+import anyjax
+from anyjax.hf.generation.request.private import CACHE
+from anyjax.parity.sides import store
+from anyjax.transforms import quantize, roll
 from tests.parity.test_faults import IDS, MASK, TEXT, gpt2, llama, randomized
 from tests.sampling import further
-from tojax.hf.generation.request.private import CACHE
-from tojax.parity.sides import store
-from tojax.transforms import quantize, roll
 
 pytestmark = [
     pytest.mark.sample(every=5),
@@ -34,8 +34,8 @@ def built(build, **options):
 
 
 def faults(model, reference, *args, **kwargs):
-    model = model if isinstance(model, tojax.Model) else tojax.from_torch(model)
-    return tojax.verify(model, *args, reference=reference, **kwargs).faults
+    model = model if isinstance(model, anyjax.Model) else anyjax.from_torch(model)
+    return anyjax.verify(model, *args, reference=reference, **kwargs).faults
 
 
 def paths(*args, **kwargs):
@@ -45,7 +45,7 @@ def paths(*args, **kwargs):
 @pytest.mark.parametrize("scheme", ["int8", "int4", "nf4"])
 @pytest.mark.parametrize("reference", ["model", "module"])
 def test_the_scale_of_a_quantized_block(scheme, reference):
-    model = tojax.from_torch(built(llama, layers=2))
+    model = anyjax.from_torch(built(llama, layers=2))
     healthy = quantize(model, scheme, targets="layers.1", block=16)
     name = "model.layers.1.mlp.up_proj"
     scale = healthy.state[f"{name}.weight.scale"]
@@ -70,14 +70,14 @@ ADAPTED = {f"model.layers.{i}.self_attn.{x}_proj" for i in (0, 1) for x in "qv"}
 def test_an_adapter_that_is_not_merged(tmp_path):
     module, adapter = adapted()
     adapter.save_pretrained(tmp_path)
-    base = tojax.from_torch(module)
-    model = tojax.train.load_adapter(base, tmp_path)
+    base = anyjax.from_torch(module)
+    model = anyjax.train.load_adapter(base, tmp_path)
     for expected in (adapter.get_base_model(), model):
         assert {*paths(base, expected, **TEXT)} == ADAPTED
     assert not faults(model, adapter.get_base_model(), **TEXT)
-    advice, *_ = tojax.verify(base, reference=adapter, **TEXT).notes
+    advice, *_ = anyjax.verify(base, reference=adapter, **TEXT).notes
     assert advice.startswith("the model's modules are in base_model.model of the reference")
-    merged, name = tojax.train.merge(model), "model.layers.1.self_attn.v_proj"
+    merged, name = anyjax.train.merge(model), "model.layers.1.self_attn.v_proj"
     assert not faults(merged, merged.to_torch(), **TEXT)
     weight = {f"{name}.weight": base.params[f"{name}.weight"]}  # of the only one that is not
     partly = merged.with_params({**merged.params, **weight})
@@ -136,12 +136,12 @@ def test_the_side_of_padding(reader, build):
 def test_modules_that_are_called_with_other_positions_are_not_judged(tmp_path, monkeypatch):
     lm = built(llama, layers=2)
     right, left = (Reader(copy.deepcopy(lm), side).eval() for side in ("right", "left"))
-    report = tojax.verify(tojax.from_torch(right), IDS, PADDED, reference=left)
+    report = anyjax.verify(anyjax.from_torch(right), IDS, PADDED, reference=left)
     (note,) = report.notes
     start = "not compared, called with other integers, caches or shapes: lm, lm.model, lm.model.rot"
     assert note.startswith(start)
     assert "lm.model.rotary_emb" not in [x.path for x in report.modules]
-    healthy = tojax.verify(tojax.from_torch(left), IDS, PADDED)
+    healthy = anyjax.verify(anyjax.from_torch(left), IDS, PADDED)
     assert "lm.model.rotary_emb" in [x.path for x in healthy.modules]
     healthy.save_golden(tmp_path / "golden")
     assert paths(right, tmp_path / "golden", IDS, PADDED) == [""]
@@ -215,7 +215,7 @@ def test_labels_that_are_shifted_twice(kind, path):
 def test_shapes_of_what_is_handed_on_are_told():
     lm = built(llama, layers=1)
     twice, once = (ShortBesideModule(copy.deepcopy(lm), shift).eval() for shift in (2, 1))
-    report = tojax.verify(tojax.from_torch(twice), IDS, IDS, reference=once)
+    report = anyjax.verify(anyjax.from_torch(twice), IDS, IDS, reference=once)
     text = "the model's own code: hands loss an input whose shapes differ: [20, 99] and [22, 99]"
     assert report.verdict.startswith(text)
 
@@ -257,7 +257,7 @@ def test_a_rotary_embedding_that_holds_the_angles_of_a_longer_text():
     with torch.no_grad():
         stale(torch.arange(3, 40)[None])
     assert paths(stale, lm, **TEXT) == ["model.rotary_emb"]
-    report = tojax.verify(tojax.from_torch(copy.deepcopy(lm)), reference=lm, **TEXT)
+    report = anyjax.verify(anyjax.from_torch(copy.deepcopy(lm)), reference=lm, **TEXT)
     (rotary,) = [x for x in report.modules if x.path == "model.rotary_emb"]
     assert report.ok and rotary.rounding < 1e-6  # no pass sees the angles of another
     assert lm.model.rotary_emb.max_seq_len_cached == 8
@@ -284,14 +284,14 @@ def test_a_cache_is_an_argument_and_stays_as_it_is(kind):
 
 @pytest.mark.parametrize("change", ["shard", *further("roll", "explicit")])
 def test_layers_as_a_loop_and_weights_on_a_mesh(change):
-    model = tojax.from_torch(built(llama))
+    model = anyjax.from_torch(built(llama))
     if change == "roll":
         changed = roll(model, **TEXT)
     else:
         axes = {"axis_types": (jax.sharding.AxisType.Auto,)} if change == "shard" else {}
-        changed = tojax.parallel.shard(model, jax.make_mesh((2,), ("model",), **axes), plan="tp")
+        changed = anyjax.parallel.shard(model, jax.make_mesh((2,), ("model",), **axes), plan="tp")
     for reference in (None, model):
-        report = tojax.verify(changed, **TEXT, reference=reference, gradients=True)
+        report = anyjax.verify(changed, **TEXT, reference=reference, gradients=True)
         assert report.ok, str(report)
         assert len(report.gradients) == len(model.params) and not report.notes
     name = "model.layers.1.mlp.up_proj"

@@ -11,8 +11,8 @@ import torch
 import transformers
 from flax import nnx
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 IDS = np.random.default_rng(0).integers(3, 90, (2, 12))
 IMAGES = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
@@ -47,7 +47,7 @@ def convolutions():
 
 def written(module, x, folder, style, change=lambda text: text):
     """Writes a file, changes it, and returns its module with the weights of torch's."""
-    text = tojax.flax.source(module, x, style=style, check=False)
+    text = anyjax.flax.source(module, x, style=style, check=False)
     file = folder / "model.py"
     file.write_text(change(text))
     spec = importlib.util.spec_from_file_location("model", file)
@@ -71,7 +71,7 @@ def test_a_written_file_is_equal(case, style, tmp_path):
     build, x = CASES[case]
     module = build()
     file = written(module, torch.from_numpy(x), tmp_path, style)
-    report = tojax.verify(file, x, reference=module)
+    report = anyjax.verify(file, x, reference=module)
     assert report.ok, str(report)
     paths = {x.path for x in report.modules}
     assert paths >= ({"conv", "norm", "head"} if case == "convolutions" else {"layers.1.mlp"})
@@ -85,7 +85,7 @@ def test_a_planted_fault_of_a_file(tmp_path):
         return text.replace("nnx.silu(", "nnx.gelu(")
 
     file = written(module, torch.from_numpy(IDS), tmp_path, "nnx", other_gate)
-    report = tojax.verify(file, IDS, reference=module)
+    report = anyjax.verify(file, IDS, reference=module)
     assert {x.path for x in report.faults} == {"layers.0.mlp", "layers.1.mlp"}, str(report)
     assert "model.py" in report.verdict
 
@@ -99,7 +99,7 @@ def test_code_between_the_modules_of_a_file_answers_for_itself(tmp_path):
         return text.replace(line, line.replace("self.mlp(", "1.1 * self.mlp("))
 
     file = written(module, torch.from_numpy(IDS), tmp_path, "nnx", forgotten)
-    report = tojax.verify(file, IDS, reference=module)
+    report = anyjax.verify(file, IDS, reference=module)
     assert {x.path for x in report.faults} == {"layers.0", "layers.1"}, str(report)
 
 
@@ -107,8 +107,8 @@ def test_what_is_refused(tmp_path):
     module = convolutions()
     file = written(module, torch.from_numpy(IMAGES), tmp_path, "nnx")
     with pytest.raises(Unsupported, match="as the reference"):
-        tojax.verify(file, IMAGES)
+        anyjax.verify(file, IMAGES)
     with pytest.raises(Unsupported, match="gradients of a Flax module"):
-        tojax.verify(file, IMAGES, reference=module, gradients=True)
+        anyjax.verify(file, IMAGES, reference=module, gradients=True)
     with pytest.raises(Unsupported, match="neither a Model nor a Flax module"):
-        tojax.verify(module, IMAGES, reference=module)
+        anyjax.verify(module, IMAGES, reference=module)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from anyjax.errors import NotWritten
+from anyjax.parity.judge.compare import Passes
+from anyjax.parity.judge.errors import Error
+from anyjax.parity.report.page import CELLS, COLUMNS, MAPS, difference
+from anyjax.parity.sides.side import Passed
 from tests.parity.reports import HOSTILE, comparison, faulty, passes, report
-from tojax.errors import NotWritten
-from tojax.parity.judge.compare import Passes
-from tojax.parity.judge.errors import Error
-from tojax.parity.report.page import CELLS, COLUMNS, MAPS, difference
-from tojax.parity.sides.side import Passed
 
 
 def text_of(x, tmp_path):
@@ -59,7 +59,7 @@ def test_a_page_needs_nothing_else(tmp_path):
 def test_the_template_is_in_the_package():
     from importlib.resources import files
 
-    assert files("tojax.parity.report").joinpath("page.html").is_file()
+    assert files("anyjax.parity.report").joinpath("page.html").is_file()
 
 
 def test_names_and_notes_are_inert(tmp_path):

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
+from anyjax.parity.judge.errors import Error
+from anyjax.parity.judge.predictions import predictions
 from tests.browser import Window
 from tests.parity.reports import HOSTILE, comparison, faulty, passes, report, wide_report
-from tojax.parity.judge.errors import Error
-from tojax.parity.judge.predictions import predictions
 
 pytestmark = pytest.mark.processes  # that of the browser
 

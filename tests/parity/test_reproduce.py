@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 import torch
 
-import tojax
-from tojax.errors import Unsupported, WrongArguments
-from tojax.torch.core.schema import aten, table
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.torch.core.schema import aten, table
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -48,25 +48,25 @@ def status_of(folder):
 
 def test_operators_on_request():
     torch.manual_seed(0)
-    model = tojax.from_torch(torch.nn.Sequential(Block(), Block()).eval())
-    report = tojax.verify(model, X, operators=r"^0$")
+    model = anyjax.from_torch(torch.nn.Sequential(Block(), Block()).eval())
+    report = anyjax.verify(model, X, operators=r"^0$")
     assert report.ok, str(report)
     names = [x.path for x in report.operators]
     assert {"0/mul", "0/softplus", "0/add"} <= {*names} or "0/__mul__" in names, names
     assert all(x.path.startswith("0/") for x in report.operators)
     assert f"{len(names)} operators" in report.verdict
-    nested = tojax.verify(model, X, operators="^1").operators
+    nested = anyjax.verify(model, X, operators="^1").operators
     assert {"1.linear/linear", "1.norm/layer_norm"} <= {x.path for x in nested}
     assert report.as_dict()["operators"][0]["path"] == names[0]
     with pytest.raises(WrongArguments, match="no module has a path"):
-        tojax.verify(model, X, operators="layers")
+        anyjax.verify(model, X, operators="layers")
 
 
 @pytest.mark.usefixtures("wrong_softplus")
 def test_a_wrong_operator_is_named_with_its_line_and_reproduced(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    model = tojax.from_torch(torch.nn.Sequential(Block(), torch.nn.Linear(6, 6)).eval())
-    report = tojax.verify(model, X, operators="^0")
+    model = anyjax.from_torch(torch.nn.Sequential(Block(), torch.nn.Linear(6, 6)).eval())
+    report = anyjax.verify(model, X, operators="^0")
     assert [x.path for x in report.faults if "/" in x.path] == ["0/softplus"]
     assert report.places["0/softplus"].startswith("line")
     assert "test_reproduce.py" in report.places["0/softplus"]
@@ -81,9 +81,9 @@ def test_a_wrong_operator_is_named_with_its_line_and_reproduced(tmp_path, monkey
 
 def test_a_module_that_was_changed_is_reproduced(tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6)).eval()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     module[1].eps = 0.1
-    report = tojax.verify(model, X)
+    report = anyjax.verify(model, X)
     assert report.reproduce(tmp_path / "fault") == "1"
     assert status_of(tmp_path / "fault") == 3
     assert report.reproduce(tmp_path / "fault") == "1"  # again, over its own folder
@@ -92,35 +92,35 @@ def test_a_module_that_was_changed_is_reproduced(tmp_path):
 def test_nodes_of_tensorflow(tmp_path):
     function = tf.function(lambda x: tf.math.reduce_mean(tf.nn.relu(x) * 2, 1))
     other = tf.function(lambda x: tf.math.reduce_mean(tf.nn.softplus(x, name="Relu") * 2, 1))
-    model = tojax.from_tensorflow(function, X)
-    report = tojax.verify(model, X, reference=other)
+    model = anyjax.from_tensorflow(function, X)
+    report = anyjax.verify(model, X, reference=other)
     assert report.faults[0].path == "Relu"
     assert report.reproduce(tmp_path / "fault") == "Relu"
     assert status_of(tmp_path / "fault") == 3
     variable = tf.Variable(tf.ones(6))
-    model = tojax.from_tensorflow(tf.function(lambda x: x * variable), X)
+    model = anyjax.from_tensorflow(tf.function(lambda x: x * variable), X)
     variable.assign(variable * 2)
     with pytest.raises(Unsupported, match="a variable's value differs"):
-        tojax.verify(model, X).reproduce(tmp_path / "variable")
+        anyjax.verify(model, X).reproduce(tmp_path / "variable")
 
 
 def test_what_has_no_folder(tmp_path):
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 6)))
-    report = tojax.verify(model, X)
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 6)))
+    report = anyjax.verify(model, X)
     with pytest.raises(WrongArguments, match="no fault"):
         report.reproduce(tmp_path / "fault")
     report.save_golden(tmp_path / "golden")
-    other = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 6)))
-    golden = tojax.verify(other, X, reference=tmp_path / "golden")
+    other = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(6, 6)))
+    golden = anyjax.verify(other, X, reference=tmp_path / "golden")
     with pytest.raises(Unsupported, match="golden"):
         golden.reproduce(tmp_path / "fault")
     with pytest.raises(Unsupported, match="operators="):
-        tojax.verify(model, X, reference=tmp_path / "golden", operators="0")
+        anyjax.verify(model, X, reference=tmp_path / "golden", operators="0")
 
 
 def test_progress():
-    model = tojax.from_torch(torch.nn.Linear(6, 6))
+    model = anyjax.from_torch(torch.nn.Linear(6, 6))
     steps = []
-    tojax.verify(model, X, progress=lambda *step: steps.append(step))
+    anyjax.verify(model, X, progress=lambda *step: steps.append(step))
     assert [x[1:] for x in steps] == [(i, 5) for i in range(5)]
     assert steps[0][0] == "torch" and steps[-1][0] == "JAX in 64 bits"

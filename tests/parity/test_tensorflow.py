@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 
 X = np.random.default_rng(0).standard_normal((2, 7, 5)).astype(np.float32)
 IMAGES = np.random.default_rng(1).standard_normal((2, 16, 16, 3)).astype(np.float32)
@@ -54,7 +54,7 @@ def network(request):
 
 def test_healthy_models_with_gradients(network):
     network, x = network
-    report = tojax.verify(tojax.from_tensorflow(network), x, gradients=True)
+    report = anyjax.verify(anyjax.from_tensorflow(network), x, gradients=True)
     assert report.ok, str(report)
     assert {g.path for g in report.gradients} >= {v.path for v in network.trainable_variables}
     assert "nodes" in report.verdict
@@ -63,8 +63,8 @@ def test_healthy_models_with_gradients(network):
 def test_training_with_the_same_masks_leaves_the_network_as_it_was():
     network = convolutions()
     before = network.get_weights()
-    model = tojax.from_tensorflow(network).train()
-    report = tojax.verify(model, IMAGES, rng=jax.random.key(0))
+    model = anyjax.from_tensorflow(network).train()
+    report = anyjax.verify(model, IMAGES, rng=jax.random.key(0))
     assert report.ok, str(report)
     for new, old in zip(network.get_weights(), before, strict=True):
         np.testing.assert_array_equal(new, old)
@@ -108,22 +108,22 @@ def other_statistics(network):
 def test_planted_faults(build, plant):
     keras.utils.set_random_seed(0)
     network, x = build(), INPUTS[build]
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     model(x)  # now it is traced
     layer = plant(network)
-    report = tojax.verify(model, x)
+    report = anyjax.verify(model, x)
     assert not report.ok
     assert all(f"/{layer}" in x.path or not x.path for x in report.faults), str(report)
 
 
 def test_a_wrong_lowering_is_named(monkeypatch):
-    from tojax.tensorflow.core.schema import table
+    from anyjax.tensorflow.core.schema import table
 
     wrong = replace(table["Softplus"], lowering=lambda features: jax.nn.relu(features) + 0.001)
     find = table.find
     monkeypatch.setattr(table, "find", lambda op: wrong if op == "Softplus" else find(op))
     function = tf.function(lambda x: tf.math.softplus(x, name="soft") * 2)
-    report = tojax.verify(tojax.from_tensorflow(function, X), X)
+    report = anyjax.verify(anyjax.from_tensorflow(function, X), X)
     assert [x.path for x in report.faults] == ["soft"]
     assert "line" in report.places["soft"]
     assert "test_tensorflow.py" in report.verdict
@@ -136,26 +136,26 @@ def test_assigned_variables_are_restored_and_graphs_are_served():
     def count(x):
         return x + counter.assign_add(1.0)
 
-    report = tojax.verify(tojax.from_tensorflow(count, X), X)
+    report = anyjax.verify(anyjax.from_tensorflow(count, X), X)
     assert report.ok
     assert counter.numpy() == 0
     graph = tf.function(lambda x: tf.tanh(x) @ tf.ones((5, 3))).get_concrete_function(X).graph
-    assert tojax.verify(tojax.from_tensorflow(graph.as_graph_def()), X).ok
+    assert anyjax.verify(anyjax.from_tensorflow(graph.as_graph_def()), X).ok
 
 
 def test_saved_models_and_golden_values(tmp_path):
     network = recurrent()
     network.export(tmp_path / "saved", verbose=False)
-    model = tojax.from_tensorflow(tmp_path / "saved")
-    report = tojax.verify(model, X)
+    model = anyjax.from_tensorflow(tmp_path / "saved")
+    report = anyjax.verify(model, X)
     assert report.ok, str(report)
     report.save_golden(tmp_path / "golden")
-    again = tojax.verify(model, X, reference=tmp_path / "golden")
+    again = anyjax.verify(model, X, reference=tmp_path / "golden")
     assert again.ok, str(again)
 
 
 def test_a_node_without_a_kernel_is_noted_and_not_judged(monkeypatch):
-    from tojax.parity.sides import tensorflow_side
+    from anyjax.parity.sides import tensorflow_side
 
     compute = tensorflow_side.kernel
 
@@ -166,6 +166,6 @@ def test_a_node_without_a_kernel_is_noted_and_not_judged(monkeypatch):
 
     monkeypatch.setattr(tensorflow_side, "kernel", kernel)
     function = tf.function(lambda x: tf.math.softplus(x, name="soft") * 2)
-    report = tojax.verify(tojax.from_tensorflow(function, X), X)
+    report = anyjax.verify(anyjax.from_tensorflow(function, X), X)
     assert report.ok and "soft" not in [x.path for x in report.modules]
     assert "no kernel for it on a CPU: soft" in str(report)

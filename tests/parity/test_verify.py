@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import BadCheckpoint, MissingRng, Unsupported
-from tojax.parity.judge.errors import error
-from tojax.parity.sides import store
+import anyjax
+from anyjax.errors import BadCheckpoint, MissingRng, Unsupported
+from anyjax.parity.judge.errors import error
+from anyjax.parity.sides import store
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -28,8 +28,8 @@ def network():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_healthy_model_is_equal_up_to_rounding(dtype):
-    model = tojax.from_torch(network().to(dtype))
-    report = tojax.verify(model, torch.from_numpy(X).to(dtype))
+    model = anyjax.from_torch(network().to(dtype))
+    report = anyjax.verify(model, torch.from_numpy(X).to(dtype))
     name = str(dtype).removeprefix("torch.")
     assert report.verdict == f"equal up to {name} rounding; 7 modules"
     assert [x.path for x in report.modules][-1] == ""
@@ -39,7 +39,7 @@ def test_a_healthy_model_is_equal_up_to_rounding(dtype):
 def test_the_module_is_as_it_was_and_torchs_default_dtype_too():
     module = network()
     before = {k: x.clone() for k, x in module.state_dict().items()}
-    tojax.verify(tojax.from_torch(module), X)
+    anyjax.verify(anyjax.from_torch(module), X)
     assert torch.get_default_dtype() is torch.float32
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
     for name, tensor in module.state_dict().items():
@@ -47,18 +47,18 @@ def test_the_module_is_as_it_was_and_torchs_default_dtype_too():
 
 
 def test_a_model_is_compared_with_another_model():
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     scaled = model.with_params({**model.params, "4.weight": model.params["4.weight"] * 1.001})
-    report = tojax.verify(scaled, X, reference=model)
+    report = anyjax.verify(scaled, X, reference=model)
     assert [x.path for x in report.faults] == ["4"]
     assert "4 adds an error of 1e-03" in report.verdict
-    assert tojax.verify(model, X, reference=model).ok
+    assert anyjax.verify(model, X, reference=model).ok
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_are_equal_up_to_rounding(dtype):
-    model = tojax.from_torch(network().to(dtype))
-    report = tojax.verify(model, torch.from_numpy(X).to(dtype), gradients=True)
+    model = anyjax.from_torch(network().to(dtype))
+    report = anyjax.verify(model, torch.from_numpy(X).to(dtype), gradients=True)
     assert report.ok and report.verdict.endswith("7 modules, 11 gradients")
     assert [x.path for x in report.gradients][:2] == ["4.bias", "4.weight"]
     assert report.gradients[-1].path == "input 0"
@@ -87,9 +87,9 @@ def test_a_wrong_gradient_is_a_fault_where_values_agree():
     torch.manual_seed(0)
     healthy, faulty = Doubles(lambda x: x * 2), Doubles(Wrong.apply)
     faulty.load_state_dict(healthy.state_dict())
-    model = tojax.from_torch(faulty)
-    assert tojax.verify(model, X, reference=healthy).ok
-    report = tojax.verify(model, X, reference=healthy, gradients=True)
+    model = anyjax.from_torch(faulty)
+    assert anyjax.verify(model, X, reference=healthy).ok
+    report = anyjax.verify(model, X, reference=healthy, gradients=True)
     assert {x.path for x in report.faults} == {"first.weight", "first.bias", "input 0"}
 
 
@@ -107,7 +107,7 @@ def test_code_between_modules_answers_for_itself():
     torch.manual_seed(0)
     healthy, faulty = Glue(1.0), Glue(1.001)
     faulty.load_state_dict(healthy.state_dict())
-    report = tojax.verify(tojax.from_torch(faulty), X, reference=healthy)
+    report = anyjax.verify(anyjax.from_torch(faulty), X, reference=healthy)
     assert [x.path for x in report.faults] == [""]
     assert report.faults[0].fault.startswith("hands second an input that differs by")
     assert "the model's own code adds an error of 1e-03" in report.verdict
@@ -127,7 +127,7 @@ def test_a_list_of_modules_has_no_code():
     torch.manual_seed(0)
     healthy, faulty = Listed(1.0), Listed(1.001)
     faulty.load_state_dict(healthy.state_dict())
-    report = tojax.verify(tojax.from_torch(faulty), X, reference=healthy)
+    report = anyjax.verify(anyjax.from_torch(faulty), X, reference=healthy)
     assert [x.path for x in report.faults] == [""]
     assert report.faults[0].fault.startswith("hands layers.1 an input that differs by")
 
@@ -136,7 +136,7 @@ def test_shapes_that_differ_are_a_fault():
     torch.manual_seed(0)
     reference = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
     wider = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU())
-    report = tojax.verify(tojax.from_torch(wider), X, reference=reference)
+    report = anyjax.verify(anyjax.from_torch(wider), X, reference=reference)
     assert "shapes differ: [4, 5] and [4, 4]" in report.verdict
 
 
@@ -154,26 +154,26 @@ def test_a_module_that_one_side_does_not_call_is_noted():
     torch.manual_seed(0)
     reference, model = Optional(True), Optional(False)
     model.load_state_dict(reference.state_dict())
-    report = tojax.verify(tojax.from_torch(model), X, reference=reference)
+    report = anyjax.verify(anyjax.from_torch(model), X, reference=reference)
     assert report.ok and report.notes == ("not compared, not called on both sides: second",)
     assert str(report).endswith(report.notes[0])
 
 
 def test_a_module_without_weights():
-    assert tojax.verify(tojax.from_torch(torch.nn.Sequential(torch.nn.ReLU())), X).ok
+    assert anyjax.verify(anyjax.from_torch(torch.nn.Sequential(torch.nn.ReLU())), X).ok
 
 
 def test_the_printed_table_has_the_worst_first_and_json_has_all():
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     scaled = model.with_params({**model.params, "4.weight": model.params["4.weight"] * 1.001})
-    report = tojax.verify(scaled, X, reference=model)
+    report = anyjax.verify(scaled, X, reference=model)
     lines = str(report).splitlines()
     assert lines[2].startswith("4 ") and len(report.as_dict()["modules"]) == len(report.modules)
 
 
 def test_what_is_no_reference_is_refused():
     with pytest.raises(Unsupported, match="verify with int as the reference"):
-        tojax.verify(tojax.from_torch(network()), X, reference=3)
+        anyjax.verify(anyjax.from_torch(network()), X, reference=3)
 
 
 def test_figures_of_differences():
@@ -185,27 +185,27 @@ def test_figures_of_differences():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_golden_values_stand_for_the_reference(tmp_path, dtype):
-    model, x = tojax.from_torch(network().to(dtype)), torch.from_numpy(X).to(dtype)
-    tojax.verify(model, x).save_golden(tmp_path / "golden")
-    assert tojax.verify(model, x, reference=tmp_path / "golden").ok
+    model, x = anyjax.from_torch(network().to(dtype)), torch.from_numpy(X).to(dtype)
+    anyjax.verify(model, x).save_golden(tmp_path / "golden")
+    assert anyjax.verify(model, x, reference=tmp_path / "golden").ok
     weight = model.params["4.weight"]
     scaled = model.with_params({**model.params, "4.weight": weight * 1.25})
-    report = tojax.verify(scaled, x, reference=tmp_path / "golden")
+    report = anyjax.verify(scaled, x, reference=tmp_path / "golden")
     assert [x.path for x in report.faults] == ["4"]
 
 
 @pytest.mark.parametrize("damage", ["no folder", "other json", "cut"])
 def test_golden_values_that_are_damaged_are_refused(tmp_path, damage):
-    model, folder = tojax.from_torch(network()), tmp_path / "golden"
+    model, folder = anyjax.from_torch(network()), tmp_path / "golden"
     if damage != "no folder":
-        tojax.verify(model, X).save_golden(folder)
+        anyjax.verify(model, X).save_golden(folder)
     if damage == "other json":
         (folder / "golden.json").write_text("[]")
     if damage == "cut":
         file = folder / "judge.safetensors"
         file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(BadCheckpoint, match="golden values"):
-        tojax.verify(model, X, reference=folder)
+        anyjax.verify(model, X, reference=folder)
 
 
 class Dropping(torch.nn.Module):
@@ -231,9 +231,9 @@ def test_training_with_torchs_masks():
     module = Dropping()
     x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
     generator, statistics = torch.get_rng_state(), module.norm.running_mean.clone()
-    model = tojax.from_torch(module).train()
+    model = anyjax.from_torch(module).train()
     module.eval()
-    report = tojax.verify(model, x, gradients=True)
+    report = anyjax.verify(model, x, gradients=True)
     assert report.ok, str(report)
     assert "masks on both sides: drop, drop#1" in str(report)
     assert not module.training
@@ -242,24 +242,24 @@ def test_training_with_torchs_masks():
     dropped = report.passes.actual.values["drop"][0]
     assert "drop" not in [x.path for x in report.modules] and dropped.shape == (6, 8)
     module.first.weight.data[0, 0] += 0.1
-    assert tojax.verify(model, x).faults[0].path == "first"
+    assert anyjax.verify(model, x).faults[0].path == "first"
 
 
 def test_a_module_without_submodules_and_other_random_numbers():
-    assert tojax.verify(tojax.from_torch(torch.nn.Linear(3, 2)), np.ones((1, 3), np.float32)).ok
-    noisy = tojax.from_torch(lambda x: x + torch.rand(3))
+    assert anyjax.verify(anyjax.from_torch(torch.nn.Linear(3, 2)), np.ones((1, 3), np.float32)).ok
+    noisy = anyjax.from_torch(lambda x: x + torch.rand(3))
     with pytest.raises(MissingRng):
-        tojax.verify(noisy, np.ones(3, np.float32), rng=jax.random.key(0))
+        anyjax.verify(noisy, np.ones(3, np.float32), rng=jax.random.key(0))
 
 
 def test_large_models_keep_the_values_of_one_module(monkeypatch):
-    model, reference = tojax.from_torch(network()), network()
+    model, reference = anyjax.from_torch(network()), network()
     reference[3][0].bias.data += 0.1
     for module in (None, reference):
-        small = tojax.verify(model, X, reference=module)
+        small = anyjax.verify(model, X, reference=module)
         with monkeypatch.context() as patch:
             patch.setattr(store, "LIMIT", 500)
-            large = tojax.verify(model, X, reference=module)
+            large = anyjax.verify(model, X, reference=module)
         assert isinstance(large.passes.wide.values["4"][0], np.memmap)
         assert [x.path for x in large.modules] == [x.path for x in small.modules]
         assert [x.path for x in large.faults] == [x.path for x in small.faults]
@@ -281,5 +281,5 @@ class Packed(torch.nn.Module):
 
 def test_dropout_of_packed_sequences_is_left_out():
     x = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
-    report = tojax.verify(tojax.from_torch(Packed()).train(), x)
+    report = anyjax.verify(anyjax.from_torch(Packed()).train(), x)
     assert report.ok, str(report)

@@ -1,4 +1,4 @@
-"""A pytest plugin that writes the files of tojax with functions that the tests call: to $CALLED."""
+"""A pytest plugin that writes the files of anyjax with functions that tests call: to $CALLED."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = f"{Path(__file__).parents[2] / 'tojax'}{os.sep}"
+PACKAGE = f"{Path(__file__).parents[2] / 'anyjax'}{os.sep}"
 CALLED = set()
 
 
@@ -28,5 +28,5 @@ def pytest_runtest_protocol():
 
 
 def pytest_sessionfinish():
-    files = sorted(f"tojax/{x.removeprefix(PACKAGE)}" for x in CALLED)
+    files = sorted(f"anyjax/{x.removeprefix(PACKAGE)}" for x in CALLED)
     Path(os.environ["CALLED"]).write_text(json.dumps(files))

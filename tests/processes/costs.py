@@ -3,7 +3,7 @@
 python -m tests.processes.costs > tests/expect/costs.json
 
 By model: equations of the traced program, operations of its StableHLO by kind, compilations of a
-conversion, of the first call and of the second, and calls of tojax's own Python functions during a
+conversion, of the first call and of the second, and calls of anyjax's own Python functions during a
 trace. Process and seed are fresh, as caches and sets would change the counts.
 """
 
@@ -25,12 +25,12 @@ import numpy as np
 import optax
 import torch
 
-import tojax
+import anyjax
+from anyjax.hf.generation.job.saved_loop_program import loop_of
+from anyjax.train import TrainState, make_step
 from tests.models import tiny
-from tojax.hf.generation.job.saved_loop_program import loop_of
-from tojax.train import TrainState, make_step
 
-PACKAGE = str(Path(tojax.__file__).parent)
+PACKAGE = str(Path(anyjax.__file__).parent)
 PACKAGES = ("jax", "torch", "transformers", "optax", "numpy")
 IDS = tiny.ids(8).numpy().astype(np.int32)
 
@@ -44,9 +44,9 @@ class Case(NamedTuple):
 
 
 def forward(module: torch.nn.Module, *args: np.ndarray, roll: bool = False, **options) -> Case:
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     if roll:
-        model = tojax.transforms.roll(model, *args, **options)
+        model = anyjax.transforms.roll(model, *args, **options)
     apply = lambda params, *args: model.apply(params, *args, **options)
     return Case(lambda: model(*args, **options), apply, (model.params, *args))
 
@@ -81,7 +81,7 @@ def loss(model, batch):
 def train() -> Case:
     tx = optax.adam(1e-3)
     step = make_step(loss, tx)
-    state = TrainState.create(tojax.from_torch(tiny.llama(num_hidden_layers=1).train()), tx)
+    state = TrainState.create(anyjax.from_torch(tiny.llama(num_hidden_layers=1).train()), tx)
 
     def call() -> None:
         nonlocal state
@@ -95,11 +95,11 @@ def train() -> Case:
 
 def decode() -> Case:
     """The function is the loop as a saved model has it: generate itself cannot be traced."""
-    model = tojax.from_torch(tiny.llama())
+    model = anyjax.from_torch(tiny.llama())
     options = {"max_new_tokens": 8, "eos_token_id": -1}
     loop = loop_of(model, (IDS,), {}, None, options)
     arguments = (model.params, model.state, *loop.arrays)
-    return Case(lambda: tojax.generate(model, IDS, **options), loop.function, arguments)
+    return Case(lambda: anyjax.generate(model, IDS, **options), loop.function, arguments)
 
 
 CASES = (mlp, gpt2, llama, llama_rolled, resnet, train, decode)
@@ -112,7 +112,7 @@ def equations(jaxpr: jax.extend.core.Jaxpr) -> int:
 
 
 def calls_of(function: Callable[[], object]) -> int:
-    """Number of calls of functions in tojax's files."""
+    """Number of calls of functions in anyjax's files."""
     count = 0
 
     def profile(frame: FrameType, event: str, _: object) -> None:

@@ -18,8 +18,8 @@ import orbax.checkpoint  # noqa: F401
 import torch  # noqa: F401
 import transformers.models.llama.modeling_llama  # noqa: F401
 
-import tojax
-from tojax.parallel.launch import free_port
+import anyjax
+from anyjax.parallel.launch import free_port
 
 WAIT = 240
 HEARTBEAT = 10
@@ -71,7 +71,7 @@ def _run(folder: Path, address: str, index: int, count: int, devices: int, work,
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     jax.config.update("jax_num_cpu_devices", devices)
-    tojax.parallel.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT)
+    anyjax.parallel.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT)
     result = pickle.dumps(work(*args))
     (folder / f"{index}.pickle").write_bytes(result)
     jax.distributed.shutdown()

@@ -38,5 +38,5 @@ def test_every_module_is_called(folder, tmp_path):
 
 def test_it_can_fail(tmp_path):
     files = ["tests/torch/ops/test_extensions.py"]
-    modules = uncalled("tojax/torch/ops/", files, tmp_path / "called.json")
-    assert "tojax/torch/ops/vision.py" not in modules and "tojax/torch/ops/fft.py" in modules
+    modules = uncalled("anyjax/torch/ops/", files, tmp_path / "called.json")
+    assert "anyjax/torch/ops/vision.py" not in modules and "anyjax/torch/ops/fft.py" in modules

@@ -37,18 +37,18 @@ def last_line(script: str) -> str:
 
 
 def test_import_is_lazy():
-    assert loaded_after("import tojax", "jax", *FRAMEWORKS) == []
+    assert loaded_after("import anyjax", "jax", *FRAMEWORKS) == []
 
 
 def test_the_torch_frontend_loads_no_room_of_jax_that_it_may_never_need():
     pytest.importorskip("torch")
     rooms = ("jax.extend", "jax._src.pallas.core", "numpy.polynomial", "transformers")
     rooms += ("torch._dynamo", "torch._functorch.aot_autograd")
-    assert loaded_after("import tojax.torch", *rooms) == []
+    assert loaded_after("import anyjax.torch", *rooms) == []
 
 
 MASKED = """
-import jax, numpy, torch, tojax
+import jax, numpy, torch, anyjax
 traces = []
 {make}
 for _ in range(2):
@@ -57,14 +57,14 @@ print("traces", len(traces))
 """
 TRACED = {  # what counts the traces of two calls
     "a function": """
-model = tojax.from_torch(lambda x: x.where(x > 0, 0))
+model = anyjax.from_torch(lambda x: x.where(x > 0, 0))
 call = jax.jit(lambda x: (traces.append(1), model.apply({}, x))[1])
 """,
     "torch.compile": """
-from tojax.torch.dynamo.program import Program
+from anyjax.torch.dynamo.program import Program
 compute = Program._compute
 Program._compute = lambda *args: (traces.append(1), compute(*args))[1]
-compiled = torch.compile(lambda x: x.where(x > 0, 0), backend="tojax")
+compiled = torch.compile(lambda x: x.where(x > 0, 0), backend="anyjax")
 call = lambda x: compiled(torch.from_numpy(x))
 """,
 }
@@ -81,25 +81,27 @@ def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
     heavy = {"torch", "tensorflow", "hf", "cli", "__main__"}
     optional = {"flax": "flax", "train": "optax"}
     heavy |= {name for name, package in optional.items() if find_spec(package) is None}
-    files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tojax").rglob("*.py"))
+    files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "anyjax").rglob("*.py"))
     modules = [m for m in map(house.module_name, files) if house.unit(m) not in heavy]
     sides = ("torch_side", "torch_operators", "wide", "dropout", "tensorflow_side")
     of_frameworks = (
-        "tojax.flax.codegen",
-        *(f"tojax.parity.sides.{name}" for name in sides),
-        "tojax.parity.judge.operators",
-        "tojax.parity.reproduce.",
+        "anyjax.flax.codegen",
+        *(f"anyjax.parity.sides.{name}" for name in sides),
+        "anyjax.parity.judge.operators",
+        "anyjax.parity.reproduce.",
     )
     modules = [m for m in modules if not m.startswith(of_frameworks)]
     assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
 
 
 def test_importing_flax_names_loads_nothing():
-    assert loaded_after("import tojax.flax; tojax.flax", "flax", "jax", "torch", "tensorflow") == []
+    assert (
+        loaded_after("import anyjax.flax; anyjax.flax", "flax", "jax", "torch", "tensorflow") == []
+    )
 
 
 def test_help_is_quick():
-    code = "import sys; sys.argv = ['tojax', '--help']; from tojax.cli import main; main()"
+    code = "import sys; sys.argv = ['anyjax', '--help']; from anyjax.cli import main; main()"
     assert loaded_after(code, "jax", *FRAMEWORKS) == []
 
 

@@ -8,10 +8,10 @@ import torch
 
 pytest.importorskip("transformers")
 
+from anyjax.errors import DataDependent
 from proof import checks
 from proof.comparison import NotApplicable, Wrong
 from proof.tiny_inputs import Tiny, call, tiny
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 VALUES = ("forward", "jit", "roll", "save", "shard", "flax")

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from tojax.torch.compat import patches
-from tojax.torch.core import current_trace, private
-from tojax.torch.core.lifting import CONSTANTS
+from anyjax.torch.compat import patches
+from anyjax.torch.core import current_trace, private
+from anyjax.torch.core.lifting import CONSTANTS
 
 
 def of_process() -> dict[str, Any]:

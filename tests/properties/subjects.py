@@ -14,10 +14,10 @@ import pytest
 import torch
 import transformers as t
 
-import tojax
+import anyjax
+from anyjax.model import Model
+from anyjax.torch.core.interop import to_torch
 from tests.models import tiny
-from tojax.model import Model
-from tojax.torch.core.interop import to_torch
 
 KEY = jax.random.key(0)  # some models draw in evaluation mode, too, and do not use it
 
@@ -97,7 +97,7 @@ def of_torch(name: str) -> Subject:
         inputs = {k: halved(x) if isinstance(x, torch.Tensor) else x for k, x in inputs.items()}
     if family == "rwkv":
         module(**inputs)  # it rescales its weights when it is first called
-    convert = lambda: tojax.from_torch(module)
+    convert = lambda: anyjax.from_torch(module)
     as_array = convert().source.as_array
     tensors = {k: x for k, x in inputs.items() if isinstance(x, torch.Tensor)}
     arrays = {k: np.asarray(as_array(x)) for k, x in tensors.items()}
@@ -137,7 +137,7 @@ def of_keras(build: Callable[[], Any], x: np.ndarray) -> Subject:
     keras = pytest.importorskip("keras")
     keras.utils.set_random_seed(0)
     module = build()
-    convert = lambda: tojax.from_tensorflow(module, x)
+    convert = lambda: anyjax.from_tensorflow(module, x)
     return Subject(build.__name__, module, convert, ((x,), {}), size=128)
 
 
@@ -147,7 +147,7 @@ def of_stablehlo() -> Subject:
     function = jax.jit(lambda x: jax.nn.softmax(jnp.tanh(x @ weights) @ weights.T))
     x = np.ones((2, 3), np.float32)
     module = jax.export.export(function)(x)
-    convert = lambda: tojax.from_stablehlo(module.serialize())
+    convert = lambda: anyjax.from_stablehlo(module.serialize())
     return Subject("stablehlo", module, convert, ((x,), {}), rows=False)
 
 

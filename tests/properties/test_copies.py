@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from anyjax.errors import Unsupported
 from tests.properties.subjects import UNPICKLED
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=8)
 

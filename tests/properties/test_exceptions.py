@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-import tojax
+import anyjax
+from anyjax.torch.core import private
 from tests.properties import state, subjects
-from tojax.torch.core import private
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -41,7 +41,7 @@ def left_over(model):
 def test_a_trace_that_ends_early(subject):
     module, want = subject.module, subject.torch_out()
     jax.block_until_ready(subject.out)  # the first trace of a process calls modules as probes
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     before = state.of_module(module), state.of_process()
     snapshot = state.of_module(model.source.code)
     trace = lambda: jax.jit(subject.function(model)).lower(model.params, subject.arrays)

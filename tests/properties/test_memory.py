@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.properties import subjects
 
 TIMES = 100
@@ -23,7 +23,7 @@ def objects():
     return (
         len(jax.live_arrays()),
         sum(issubclass(kind, torch.nn.Module) for kind in kinds),
-        sum(str(kind.__module__).startswith("tojax.") for kind in kinds),
+        sum(str(kind.__module__).startswith("anyjax.") for kind in kinds),
     )
 
 
@@ -62,7 +62,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from 
 @linux
 def test_conversions_and_first_calls():
     module, x = Net().eval(), np.ones((2, 512), np.float32)
-    count, size = grown(lambda: tojax.from_torch(module)(x))
+    count, size = grown(lambda: anyjax.from_torch(module)(x))
     assert count == [0, 0, 0]
     assert size < WEIGHTS / 4  # XLA's and the allocator's memory comes in pieces
 
@@ -71,7 +71,7 @@ def test_conversions_and_first_calls():
 def test_new_modules():
     x = np.ones((2, 512), np.float32)
     trace = lambda model: jax.eval_shape(lambda p: model.apply(p, x), model.params)
-    count, size = grown(lambda: trace(tojax.from_torch(Net().eval())))
+    count, size = grown(lambda: trace(anyjax.from_torch(Net().eval())))
     assert count == [0, 0, 0]
     assert size < WEIGHTS / 4
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.properties import state, subjects
 
 pytestmark = pytest.mark.sample(every=40)
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.sample(every=40)
 @pytest.mark.parametrize("subject", subjects.TORCH, indirect=True)
 def test_nothing_changes(subject):
     before = state.of_module(subject.module), state.of_process()
-    model = tojax.from_torch(subject.module)
+    model = anyjax.from_torch(subject.module)
     arrays = jax.tree.map(np.array, (model.params, model.state))
     subject.call(model)
     run = partial(subject.apply, arrays=subject.arrays, model=model.train(), mutable=True)

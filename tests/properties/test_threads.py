@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from anyjax.torch.core import private
 from tests.properties import state, subjects
 from tests.sampling import further
-from tojax.torch.core import private
 
 GROUPS = ["bert resnet", "llama mixtral mamba", "whisper detr wav2vec2", "gemma2 llava t5"]
 WAIT = 300

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import BadCheckpoint, TojaxError
-from tojax.saved.about import text_of
+import anyjax
+from anyjax.errors import AnyjaxError, BadCheckpoint
+from anyjax.saved.about import text_of
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -20,7 +20,7 @@ OTHERS = [None, 3, "x", 2.5, True, [], [3], {}, {"a": 3}, [[]], [None]]
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "m"
-    tojax.from_torch(torch.nn.Linear(3, 2)).save(folder, X)
+    anyjax.from_torch(torch.nn.Linear(3, 2)).save(folder, X)
     return folder, json.loads((folder / "model.json").read_text())
 
 
@@ -28,8 +28,8 @@ def outcome(folder, about):
     """What loading and a call give: an error of ours with four lines, or the output."""
     (folder / "model.json").write_text(text_of(about))
     try:
-        return tojax.load(folder)(X)
-    except TojaxError as error:
+        return anyjax.load(folder)(X)
+    except AnyjaxError as error:
         assert len(str(error).splitlines()) in (3, 4)
         return None
 
@@ -52,7 +52,7 @@ def test_calls_of_other_types(saved):
     for value in OTHERS:
         with pytest.raises(BadCheckpoint):
             (folder / "model.json").write_text(json.dumps(about | {"calls": [value]}))
-            tojax.load(folder)
+            anyjax.load(folder)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/hostname", "a/../../b"])
@@ -61,7 +61,7 @@ def test_files_in_other_folders(saved, name):
     for changed in ({"sha256": about["sha256"] | {name: ""}}, {"programs": {name: {}}}):
         (folder / "model.json").write_text(json.dumps(about | changed))
         with pytest.raises(BadCheckpoint, match="sha256"):
-            tojax.load(folder)
+            anyjax.load(folder)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "3", "null", "{", "[" * 10**5])
@@ -69,17 +69,17 @@ def test_what_is_no_json_of_ours(saved, content):
     folder, _ = saved
     (folder / "model.json").write_text(content)
     with pytest.raises(BadCheckpoint):
-        tojax.load(folder)
+        anyjax.load(folder)
 
 
 def test_entries_that_were_changed(saved):
     folder, about = saved
     (folder / "model.json").write_text(json.dumps(about | {"name": "other"}))
     with pytest.raises(BadCheckpoint, match="their checksum is another one"):
-        tojax.load(folder)
+        anyjax.load(folder)
     del about["crc32"]  # as earlier versions wrote it
     (folder / "model.json").write_text(json.dumps(about))
-    assert tojax.load(folder)(X).shape == (4, 2)
+    assert anyjax.load(folder)(X).shape == (4, 2)
 
 
 @pytest.mark.parametrize("text", ["9^9^9 == 1", "(" * 10**4, "__import__('os') == 1", "a b == 1"])
@@ -89,4 +89,4 @@ def test_constraints_that_cannot_be_evaluated(saved, text):
     changed["calls"][0]["constraints"] = [text]
     (folder / "model.json").write_text(text_of(changed))
     with pytest.raises(BadCheckpoint, match="is no dimension"):
-        tojax.load(folder)
+        anyjax.load(folder)

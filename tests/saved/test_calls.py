@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import (
+import anyjax
+from anyjax.errors import (
     DataDependent,
     ForwardFailed,
     MissingRng,
@@ -25,16 +25,16 @@ INTEGERS = np.arange(4, dtype=np.int32)
 
 
 def loaded(folder, function, *args, **options):
-    tojax.from_torch(function).save(folder / "m", *args, **options)
-    return tojax.load(folder / "m")
+    anyjax.from_torch(function).save(folder / "m", *args, **options)
+    return anyjax.load(folder / "m")
 
 
 def test_equal_numbers_of_two_types_are_two_programs(tmp_path):
     times = lambda x, n: x * n
-    model = tojax.from_torch(times)
+    model = anyjax.from_torch(times)
     wanted = [model(INTEGERS, n) for n in (2, 2.0)]
     model.save(tmp_path / "m")
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for n, want in zip((2, 2.0), wanted):
         assert back(INTEGERS, n).dtype == want.dtype
     one = loaded(tmp_path, times, INTEGERS, 2)
@@ -62,7 +62,7 @@ def test_values_that_json_does_not_hold(tmp_path, value):
 
 
 def test_arrays_whose_values_decide(tmp_path):
-    model = tojax.from_torch(lambda x, shape: x.reshape([int(n) for n in shape]))
+    model = anyjax.from_torch(lambda x, shape: x.reshape([int(n) for n in shape]))
     with pytest.warns(StaticArgument):
         model(X, np.array([2, 6]))
     with pytest.raises(Unsupported, match="the values of shape decide what is computed"):
@@ -96,7 +96,7 @@ def test_fields_with_the_names_of_methods(tmp_path):
 def test_keys_that_were_saved_and_others(tmp_path):
     drop = torch.nn.Dropout(0.5).train()
     key = jax.random.key(3)
-    model = tojax.from_torch(drop)
+    model = anyjax.from_torch(drop)
     want = model(X, rng=key)
     back = loaded(tmp_path, drop, X, rng=key)
     np.testing.assert_array_equal(back(X, rng=key), want)
@@ -111,10 +111,10 @@ def test_keys_that_were_saved_and_others(tmp_path):
 
 
 def test_a_call_with_a_traced_key_is_saved(tmp_path):
-    model, key = tojax.from_torch(torch.nn.Dropout(0.5).train()), jax.random.key(3)
+    model, key = anyjax.from_torch(torch.nn.Dropout(0.5).train()), jax.random.key(3)
     want = jax.jit(lambda key: model(X, rng=key))(key)
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(tojax.load(tmp_path / "m")(X, rng=key), want)
+    np.testing.assert_array_equal(anyjax.load(tmp_path / "m")(X, rng=key), want)
 
 
 def test_a_check_of_values_is_part_of_the_program(tmp_path):
@@ -156,8 +156,8 @@ def test_weights_that_do_not_fit(tmp_path):
 
 def test_torch_tensors(tmp_path):
     tensor = torch.from_numpy(X).requires_grad_()
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     model.save(tmp_path / "m", tensor, shapes={"input": "batch, _"})
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for got in (back(tensor), back.apply(back.params, tensor)):
         np.testing.assert_allclose(got, model(X), rtol=1e-6)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, NotWritten, UnusedExecutables
+from anyjax.saved import executables
+from anyjax.saved.about import text_of
 from tests.models import tiny
-from tojax.errors import BadCheckpoint, NotWritten, UnusedExecutables
-from tojax.saved import executables
-from tojax.saved.about import text_of
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def saved(tmp_path, cache):
     """A model, a folder with its compiled programs, and the example."""
     torch.manual_seed(0)
     layers = torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)
-    model = tojax.from_torch(torch.nn.Sequential(*layers).eval())
+    model = anyjax.from_torch(torch.nn.Sequential(*layers).eval())
     x = np.ones((4, 3), np.float32)
     model.save(tmp_path / "net", x, shapes={"input": "batch, 3"}, executables=True)
     return model, tmp_path / "net", x
@@ -44,26 +44,26 @@ def compilations(function, caplog):
 
 def test_the_first_call_compiles_nothing(saved, caplog):
     model, folder, x = saved
-    loaded = tojax.load(folder)
+    loaded = anyjax.load(folder)
     assert compilations(lambda: loaded(x), caplog) == []
     np.testing.assert_array_equal(loaded(x), model(x))
-    portable = tojax.load(folder, executables=False)
+    portable = anyjax.load(folder, executables=False)
     assert compilations(lambda: portable(x), caplog)
     np.testing.assert_array_equal(portable(x), model(x))
 
 
 def test_integers_of_64_bits_compile_nothing(tmp_path, cache, caplog):
-    model = tojax.from_torch(torch.nn.Embedding(5, 3))
+    model = anyjax.from_torch(torch.nn.Embedding(5, 3))
     ids = np.array([[1, 4]], np.int64)  # numpy's default, which JAX narrows
     model.save(tmp_path / "net", ids, executables=True)
-    loaded = tojax.load(tmp_path / "net")
+    loaded = anyjax.load(tmp_path / "net")
     assert compilations(lambda: loaded(ids), caplog) == []
     np.testing.assert_array_equal(loaded(ids), model(ids))
 
 
 def test_other_sizes_and_transformations_use_the_portable_program(saved):
     model, folder, x = saved
-    loaded = tojax.load(folder)
+    loaded = anyjax.load(folder)
     for rows in (2, 7):
         other = np.ones((rows, 3), np.float32)
         np.testing.assert_array_equal(loaded(other), model(other))
@@ -92,22 +92,22 @@ def test_another_machine_compiles_and_says_so(saved, entry):
     about["executables"]["machine"][entry] = "another"
     (folder / "model.json").write_text(text_of(about))
     with pytest.warns(UnusedExecutables, match=f"{entry} 'another', here"):
-        loaded = tojax.load(folder)
+        loaded = anyjax.load(folder)
     assert not loaded.source.executables
     np.testing.assert_array_equal(loaded(x), model(x))
 
 
 def test_programs_of_others_are_not_run_unless_they_are_trusted(saved, cache):
     model, folder, x = saved
-    secret = cache / "tojax" / "executables.secret"
+    secret = cache / "anyjax" / "executables.secret"
     assert oct(secret.stat().st_mode)[-3:] == "600"
     secret.write_bytes(os.urandom(32))
     with pytest.warns(UnusedExecutables, match="made by another user"):
-        assert not tojax.load(folder).source.executables
+        assert not anyjax.load(folder).source.executables
     secret.unlink()
     with pytest.warns(UnusedExecutables, match="made by another user"):
-        assert not tojax.load(folder).source.executables
-    loaded = tojax.load(folder, executables=True)
+        assert not anyjax.load(folder).source.executables
+    loaded = anyjax.load(folder, executables=True)
     assert loaded.source.executables
     np.testing.assert_array_equal(loaded(x), model(x))
 
@@ -117,13 +117,13 @@ def test_a_program_that_fits_and_cannot_be_loaded_is_an_error(saved, monkeypatch
     monkeypatch.setattr(executables, "_code", lambda data, secret: "")
     about = json.loads((folder / "model.json").read_text())
     (folder / "call-0.exe").write_bytes(b"no program")
-    from tojax.saved.folder import digest
+    from anyjax.saved.folder import digest
 
     about["sha256"]["call-0.exe"] = digest(folder / "call-0.exe")
     about["executables"]["files"]["call-0"] = ""
     (folder / "model.json").write_text(text_of(about))
     with pytest.raises(BadCheckpoint, match=r"call-0 in .* cannot be loaded"):
-        tojax.load(folder)
+        anyjax.load(folder)
 
 
 def test_a_changed_program_is_an_error(saved):
@@ -132,32 +132,32 @@ def test_a_changed_program_is_an_error(saved):
     data[100] ^= 1
     (folder / "call-0.exe").write_bytes(bytes(data))
     with pytest.raises(BadCheckpoint, match=r"call-0.exe is damaged"):
-        tojax.load(folder)
+        anyjax.load(folder)
 
 
 def test_what_crashes_when_it_is_loaded_is_not_saved(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(executables, "CHECK", "import os; os.abort()")
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     with pytest.raises(NotWritten, match="does not run when it is loaded again"):
         model.save(tmp_path / "net", np.ones((4, 3), np.float32), executables=True)
     assert not (tmp_path / "net").exists()
 
 
 def test_dropout_takes_its_key(tmp_path, cache):
-    model = tojax.from_torch(torch.nn.Dropout(0.5)).train()
+    model = anyjax.from_torch(torch.nn.Dropout(0.5)).train()
     x, key = np.ones((4, 30), np.float32), jax.random.key(3)
     model.save(tmp_path / "net", x, rng=key, executables=True)
-    loaded = tojax.load(tmp_path / "net")
+    loaded = anyjax.load(tmp_path / "net")
     np.testing.assert_array_equal(loaded(x, rng=key), model(x, rng=key))
     other = loaded(x, rng=jax.random.key(4))
     assert not bool(jnp.array_equal(other, loaded(x, rng=key)))
 
 
 def test_a_decoding_loop_compiles_nothing(tmp_path, cache, caplog):
-    model = tojax.from_torch(tiny.llama())
+    model = anyjax.from_torch(tiny.llama())
     ids, options = tiny.ids(6).numpy(), {"max_new_tokens": 4, "do_sample": False}
     model.save(tmp_path / "llama", ids, use_cache=False, generate=options, executables=True)
-    loaded = tojax.load(tmp_path / "llama")
+    loaded = anyjax.load(tmp_path / "llama")
     tokens = []
-    assert compilations(lambda: tokens.append(tojax.generate(loaded, ids)), caplog) == []
-    np.testing.assert_array_equal(tokens[0], tojax.generate(model, ids, **options))
+    assert compilations(lambda: tokens.append(anyjax.generate(loaded, ids)), caplog) == []
+    np.testing.assert_array_equal(tokens[0], anyjax.generate(model, ids, **options))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -17,11 +17,11 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 def test_arrays_that_lie_in_another_order(tmp_path):
     """Views, and columns first."""
     w = np.arange(6, dtype="f").reshape(3, 2)
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     for weight in (w.T, np.asfortranarray(w.T), w.reshape(2, 3)[::-1]):
         given = model.with_params({"weight": weight, "bias": np.arange(4.0, dtype="f")[::2]})
         given.save(tmp_path / "m", X)
-        back = tojax.load(tmp_path / "m")
+        back = anyjax.load(tmp_path / "m")
         np.testing.assert_array_equal(back.params["weight"], weight)
         np.testing.assert_array_equal(back.params["bias"], [0, 2])
         assert_close(back(X), X @ np.asarray(weight).T + [0, 2], reduction=3)
@@ -31,9 +31,9 @@ def test_gradients_state_and_randomness_survive(tmp_path):
     net = torch.nn.Sequential(
         torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)
     ).train()
-    model, key = tojax.from_torch(net), jax.random.key(3)
+    model, key = anyjax.from_torch(net), jax.random.key(3)
     model.save(tmp_path / "net", X, rng=key)
-    back = tojax.load(tmp_path / "net")
+    back = anyjax.load(tmp_path / "net")
 
     def loss(m, params):
         out, state = m.apply(params, X, rng=key, mutable=True)
@@ -50,11 +50,11 @@ def test_gradients_state_and_randomness_survive(tmp_path):
 
 
 def test_calls_that_were_not_saved_are_refused(tmp_path):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     with pytest.raises(WrongArguments, match="there is no call to save"):
         model.save(tmp_path / "m")
     model.save(tmp_path / "m", X)
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     with pytest.raises(WrongArguments, match="no program was saved for"):
         back(X[:2])
     with pytest.raises(Unsupported, match="one mode"):
@@ -64,10 +64,10 @@ def test_calls_that_were_not_saved_are_refused(tmp_path):
 
 
 def test_a_key_alone_is_an_example(tmp_path):
-    model = tojax.from_torch(lambda: torch.rand(4))
+    model = anyjax.from_torch(lambda: torch.rand(4))
     key = jax.random.key(0)
     model.save(tmp_path / "m", rng=key)
-    np.testing.assert_array_equal(tojax.load(tmp_path / "m")(rng=key), model(rng=key))
+    np.testing.assert_array_equal(anyjax.load(tmp_path / "m")(rng=key), model(rng=key))
 
 
 class Cut(torch.nn.Module):
@@ -82,9 +82,9 @@ class Cut(torch.nn.Module):
 
 
 def test_a_buffer_that_decides_a_shape_is_part_of_the_program(tmp_path):
-    model = tojax.from_torch(Cut())
+    model = anyjax.from_torch(Cut())
     model.save(tmp_path / "saved", X)
-    loaded = tojax.load(tmp_path / "saved")
+    loaded = anyjax.load(tmp_path / "saved")
     np.testing.assert_array_equal(loaded(X), X[:, :2])
     with pytest.raises(WrongArguments, match="width is 3, in the saved program 2"):
         loaded.apply(loaded.params, X, state={"width": np.array(3)})
@@ -92,19 +92,19 @@ def test_a_buffer_that_decides_a_shape_is_part_of_the_program(tmp_path):
 
 def test_arguments_by_name_in_another_order(tmp_path):
     """By position they come as the function has them, by name in alphabetical order."""
-    model = tojax.from_torch(lambda query, key: query - 2 * key)
+    model = anyjax.from_torch(lambda query, key: query - 2 * key)
     model.save(tmp_path / "m", X, X + 1)
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for call in (lambda m: m(X, X + 1), lambda m: m(key=X + 1, query=X), lambda m: m(X, key=X + 1)):
         np.testing.assert_array_equal(call(back), call(model))
 
 
 def test_vmap_is_refused(tmp_path):
     """Under jit and grad as well; one after the other works."""
-    model = tojax.from_torch(torch.nn.Conv2d(1, 2, 3))
+    model = anyjax.from_torch(torch.nn.Conv2d(1, 2, 3))
     x = np.ones((3, 1, 1, 8, 8), np.float32)
     model.save(tmp_path / "m", x[0])
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     one = lambda x: back.apply(back.params, x)
     for call in (jax.vmap(one), jax.vmap(back), jax.jit(jax.vmap(one))):
         with pytest.raises(
@@ -116,19 +116,19 @@ def test_vmap_is_refused(tmp_path):
 
 def test_shapes_are_suggested_for_what_the_model_takes(tmp_path):
     image = np.ones((1, 1, 8, 8), np.float32)
-    model = tojax.from_torch(torch.nn.Conv2d(1, 2, 3))
+    model = anyjax.from_torch(torch.nn.Conv2d(1, 2, 3))
     suggested = r'shapes=\{"input": "batch, \.\.\."\}'
     with pytest.raises(WrongArguments, match=suggested):
         model.save(tmp_path / "m", image, shapes={"x": "batch, ..."})
     model.save(tmp_path / "m", image)
     with pytest.raises(WrongArguments, match=suggested):
-        tojax.load(tmp_path / "m")(np.ones((2, 1, 8, 8), np.float32))
+        anyjax.load(tmp_path / "m")(np.ones((2, 1, 8, 8), np.float32))
 
 
 def test_pickles(tmp_path):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     model.save(tmp_path / "linear", X, shapes={"input": "batch, 3"})
-    back = pickle.loads(pickle.dumps(tojax.load(tmp_path / "linear")))
+    back = pickle.loads(pickle.dumps(anyjax.load(tmp_path / "linear")))
     zeros = {k: np.zeros_like(v) for k, v in back.params.items()}
     np.testing.assert_array_equal(back(X[:2]), model(X[:2]))
     assert not back.apply(zeros, X).any()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.saved import scratch
+import anyjax
+from anyjax.saved import scratch
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(scratch.fcntl is None, reason="no locks on folde
 
 @pytest.fixture
 def model():
-    return tojax.from_torch(torch.nn.Linear(3, 2))
+    return anyjax.from_torch(torch.nn.Linear(3, 2))
 
 
 def listed(folder):
@@ -29,7 +29,7 @@ def test_what_was_put_aside_comes_back(model, tmp_path):
     new.mkdir()
     scratch.sweep(tmp_path / "m")
     assert listed(tmp_path) == ["m"]
-    assert tojax.load(tmp_path / "m")(X).shape == (4, 2)
+    assert anyjax.load(tmp_path / "m")(X).shape == (4, 2)
 
 
 def test_an_old_one_beside_the_new(model, tmp_path):

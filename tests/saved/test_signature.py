@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tojax.saved.signature import check_signature, checksum, signed
+from anyjax.saved.signature import check_signature, checksum, signed
 
 
 def test_it_is_that_of_what_is_read_back():

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.saved import SavedSource, dimensions
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
-from tojax.saved import SavedSource, dimensions
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -37,14 +37,14 @@ def inputs(batch, length, seed=0):
 
 @pytest.fixture(scope="module")
 def model():
-    return tojax.from_tensorflow(scores, *inputs(2, 4))
+    return anyjax.from_tensorflow(scores, *inputs(2, 4))
 
 
 @pytest.fixture(scope="module")
 def loaded(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "scores"
     model.save(folder, *inputs(2, 4), shapes=SHAPES, constraints=("length <= 8",))
-    return tojax.load(folder)
+    return anyjax.load(folder)
 
 
 @pytest.mark.parametrize("batch, length", [(2, 4), (1, 1), (5, 8)])
@@ -91,7 +91,7 @@ def test_symbolic_structs_are_an_example(model, tmp_path):
     n, m, _ = shape
     structs = [jax.ShapeDtypeStruct(s, np.float32) for s in ((n, m, 3), (n, 2 * m))]
     model.save(tmp_path / "m", *structs)
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     given = inputs(3, 5)
     assert_close(back(*given)["out"], model(*given)["out"], reduction=10)
     with pytest.raises(WrongArguments, match="m <= 8 does not hold: m is 9"):
@@ -101,7 +101,7 @@ def test_symbolic_structs_are_an_example(model, tmp_path):
 
 
 def test_calls_so_far_become_one(tmp_path):
-    model = tojax.from_tensorflow(scores, *inputs(2, 4))
+    model = anyjax.from_tensorflow(scores, *inputs(2, 4))
     for size in (3, 4, 5):
         model(*inputs(2, size))
     model.save(tmp_path / "m", shapes=SHAPES)
@@ -134,10 +134,10 @@ def test_shapes_that_do_not_fit_are_refused(model, tmp_path, options, why):
 
 
 def test_shapes_of_a_container_and_of_what_is_no_array(tmp_path):
-    model = tojax.from_tensorflow(tf.function(lambda pair, scale: pair[0] + scale * pair[1]))
+    model = anyjax.from_tensorflow(tf.function(lambda pair, scale: pair[0] + scale * pair[1]))
     x = np.ones((2, 3), "f")
     model.save(tmp_path / "m", (x, x), 2.0, shapes={"pair": "n, m"})
-    assert tojax.load(tmp_path / "m")((x[:1], x[:1]), 2.0).tolist() == [[3, 3, 3]]
+    assert anyjax.load(tmp_path / "m")((x[:1], x[:1]), 2.0).tolist() == [[3, 3, 3]]
     with pytest.raises(WrongArguments, match=r"scale, which is 2\.0"):
         model.save(tmp_path / "m", (x, x), 2.0, shapes={"scale": "n"})
 
@@ -146,10 +146,10 @@ def test_code_that_asks_for_a_size_names_the_node(tmp_path):
     keras = pytest.importorskip("keras")
     memory = keras.layers.LSTM(2, return_sequences=True, name="memory")
     net = keras.Sequential([keras.layers.Input((None, 3)), memory])
-    model = tojax.from_tensorflow(net)
+    model = anyjax.from_tensorflow(net)
     x = np.ones((2, 4, 3), "f")
     model.save(tmp_path / "m", x, shapes={"inputs": "batch, ..."})
-    assert tojax.load(tmp_path / "m")(x[:1]).shape == (1, 4, 2)
+    assert anyjax.load(tmp_path / "m")(x[:1]).shape == (1, 4, 2)
     with pytest.raises(Unsupported, match=r"(?s)size that is not known.*memory_?1?/TensorArray"):
         model.save(tmp_path / "m", x, shapes={"inputs": "batch, length, _"})
 
@@ -158,10 +158,10 @@ def test_stablehlo_modules_pass_sizes_through(tmp_path):
     n, m = jax.export.symbolic_shape("n, m")
     struct = jax.ShapeDtypeStruct((n, m), np.float32)
     centred = lambda x: x.reshape(-1) - jnp.mean(x) * x.shape[0]
-    model = tojax.from_stablehlo(jax.export.export(jax.jit(centred))(struct))
+    model = anyjax.from_stablehlo(jax.export.export(jax.jit(centred))(struct))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     model.save(tmp_path / "m", x, shapes={"args[0]": "batch, length"})
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for given in (x, x[:1], x[:, :2]):
         assert_close(back(given), centred(given), reduction=6)
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -29,10 +29,10 @@ class Net(torch.nn.Module):
 
 
 def test_a_module(tmp_path):
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     draw = np.random.default_rng(0).standard_normal
     model.save(tmp_path / "m", draw((2, 4, 3)).astype("f"), shapes={"x": "batch, length, _"})
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for batch, length in ((2, 4), (1, 7), (3, 1)):
         x = draw((batch, length, 3)).astype("f")
         assert_close(back(x), model(x), reduction=4 * length)
@@ -45,12 +45,12 @@ def test_a_module(tmp_path):
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
 def test_a_transformer(tmp_path, name):
     module, inputs = tiny.build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     given = {k: v.numpy() for k, v in inputs.items() if isinstance(v, torch.Tensor)}
     options = {"use_cache": False} if name != "bert" else {}
     shapes = {k: "batch, length" for k, v in given.items() if v.ndim == 2}
     model.save(tmp_path / "m", **given, **options, shapes=shapes, constraints=("length <= 24",))
-    back = tojax.load(tmp_path / "m")
+    back = anyjax.load(tmp_path / "m")
     for batch, length in ((1, 3), (3, 24)):
         ids = np.random.default_rng(length).integers(1, 50, (batch, length)).astype(np.int32)
         other = {k: np.ones((batch, length), v.dtype) for k, v in given.items()}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 
@@ -15,7 +15,7 @@ def assert_agrees(function, *args, grad: bool = True, vmap: bool = True, depth: 
     """Compares value, gradient (for random cotangents) and vmap; returns the Model."""
     shapes = [jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in args]
     artifact = export.export(jax.jit(function))(*shapes)
-    model = tojax.from_stablehlo(artifact.serialize())
+    model = anyjax.from_stablehlo(artifact.serialize())
     call = lambda *xs: model.apply({}, *xs)
     want = function(*args)
     assert_close(jax.jit(call)(*args), want, reduction=depth)

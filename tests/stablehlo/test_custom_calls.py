@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax import export
 
-import tojax
+import anyjax
+from anyjax.errors import MissingOps, Unsupported, WrongArguments
 from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
-from tojax.errors import MissingOps, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -52,8 +52,8 @@ def test_unknown():
 
 
 def test_served(monkeypatch):
-    monkeypatch.setattr("tojax.stablehlo.custom_calls.CALLS", {})
-    tojax.stablehlo.serves("my_kernel")(lambda operands, attributes, types: [operands[0] * 2])
+    monkeypatch.setattr("anyjax.stablehlo.custom_calls.CALLS", {})
+    anyjax.stablehlo.serves("my_kernel")(lambda operands, attributes, types: [operands[0] * 2])
     text = call("my_kernel")
     assert_close(called(text, X), X * 2)
     assert_close(jax.grad(lambda x: called(text, x).sum())(X), np.full(3, 2, np.float32))
@@ -62,7 +62,7 @@ def test_served(monkeypatch):
 def test_shape_assertion():
     even = export.symbolic_shape("2*b")
     exported = export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct(even, np.float32))
-    model = tojax.from_stablehlo(exported.serialize())
+    model = anyjax.from_stablehlo(exported.serialize())
     assert_close(model.apply({}, np.ones(4, np.float32)), np.sin(np.ones(4, np.float32)))
     with pytest.raises(WrongArguments, match="Division had remainder 1"):
         model.apply({}, np.ones(3, np.float32))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import export
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -20,19 +20,19 @@ def exported(function=lambda x, y: {"a": jnp.sin(x), "b": y * 2}, **options):
 
 
 def test_structure():
-    out = tojax.from_stablehlo(exported()).apply({}, X, Y)
+    out = anyjax.from_stablehlo(exported()).apply({}, X, Y)
     assert_close(out, {"a": np.sin(X), "b": Y * 2})
 
 
 def test_keyword_arguments():
     function = jax.jit(lambda x, *, scale: x * scale["s"])
-    model = tojax.from_stablehlo(export.export(function)(X, scale={"s": X}).serialize())
+    model = anyjax.from_stablehlo(export.export(function)(X, scale={"s": X}).serialize())
     assert_close(model.apply({}, X, scale={"s": 2 * X}), 2 * X)
 
 
 def test_unused_arguments():
     """Arguments that the function does not read are no arguments of its module."""
-    model = tojax.from_stablehlo(exported(lambda x, y: y + 1).serialize())
+    model = anyjax.from_stablehlo(exported(lambda x, y: y + 1).serialize())
     assert_close(model.apply({}, X, Y), Y + 1)
 
 
@@ -46,14 +46,14 @@ def test_bare_modules(form, tmp_path):
         "artifact": module.mlir_module_serialized,
         "file": path,
     }
-    sine, double = tojax.from_stablehlo(forms[form]).apply({}, X, Y)
+    sine, double = anyjax.from_stablehlo(forms[form]).apply({}, X, Y)
     assert_close((sine, double), (np.sin(X), Y * 2))
 
 
 def test_several_platforms():
     """The one that runs is chosen."""
     choose = lambda x, y: jax.lax.platform_dependent(y, cpu=jnp.sin, default=jnp.cos)
-    model = tojax.from_stablehlo(exported(choose, platforms=["tpu", "cpu"]).serialize())
+    model = anyjax.from_stablehlo(exported(choose, platforms=["tpu", "cpu"]).serialize())
     want = np.sin(Y) if jax.default_backend() == "cpu" else np.cos(Y)
     assert_close(model.apply({}, X, Y), want)
 
@@ -65,16 +65,16 @@ WRONG = {"too few": (X,), "shape": (X, X), "dtype": (X, Y.astype(np.int32)), "to
 @pytest.mark.parametrize("bare", [False, True])
 def test_wrong_arguments(what, bare):
     module = exported()
-    model = tojax.from_stablehlo(module.mlir_module_serialized if bare else module.serialize())
+    model = anyjax.from_stablehlo(module.mlir_module_serialized if bare else module.serialize())
     with pytest.raises(WrongArguments):
         model.apply({}, *WRONG[what])
 
 
 def test_no_training_mode():
     with pytest.raises(Unsupported, match="no training mode"):
-        tojax.from_stablehlo(exported()).source.in_mode(True)
+        anyjax.from_stablehlo(exported()).source.in_mode(True)
 
 
 def test_missing_file(tmp_path):
     with pytest.raises(BadCheckpoint, match="cannot be read"):
-        tojax.from_stablehlo(tmp_path / "none.mlir")
+        anyjax.from_stablehlo(tmp_path / "none.mlir")

@@ -8,9 +8,9 @@ from jax.interpreters import mlir
 from jax.interpreters.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-import tojax
+import anyjax
+from anyjax.stablehlo.core.attributes import dense
 from tests.tolerance import assert_close
-from tojax.stablehlo.core.attributes import dense
 
 
 def function(kinds: str, results: str, body: str) -> str:
@@ -40,7 +40,7 @@ def reference(text: str, *args) -> list[np.ndarray]:
 def assert_like_reference(text: str, *args, reduction: int = 1):
     """Compares a module with the reference interpreter, under jit and outside of it."""
     want = reference(text, *args)
-    model = tojax.from_stablehlo(text)
+    model = anyjax.from_stablehlo(text)
     for run in (model.apply, jax.jit(model.apply)):
         got = [np.asarray(x) for x in jax.tree.leaves(run({}, *args))]
         assert_close(got, want, reduction=reduction)
@@ -49,4 +49,4 @@ def assert_like_reference(text: str, *args, reduction: int = 1):
 
 def called(text: str, *args):
     """Evaluates a module."""
-    return tojax.from_stablehlo(text).apply({}, *args)
+    return anyjax.from_stablehlo(text).apply({}, *args)

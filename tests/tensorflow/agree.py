@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax import dtypes
 from tests.tolerance import assert_close
-from tojax import dtypes
 
 
 def assert_agrees(
@@ -25,7 +25,7 @@ def assert_agrees(
     for each. ``depth`` counts the terms of the longest sum, for the tolerance.
     """
     args = tuple(np.asarray(x) for x in args)
-    model = tojax.from_tensorflow(function, *args, **options)
+    model = anyjax.from_tensorflow(function, *args, **options)
     theirs = tf.function(function)
     want = _leaves(theirs(*map(tf.constant, args)))
     _assert_close(jax.tree.leaves(model(*args)), want, depth, "value")

@@ -5,7 +5,7 @@ import warnings
 import jax
 import pytest
 
-from tojax.errors import StaticArgument
+from anyjax.errors import StaticArgument
 
 
 @pytest.fixture(autouse=True)

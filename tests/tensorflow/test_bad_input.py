@@ -1,4 +1,4 @@
-"""Mistakes: each gives one error of tojax.errors that says what, why and what to do."""
+"""Mistakes: each gives one error of anyjax.errors that says what, why and what to do."""
 
 import shutil
 
@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-import tojax
-from tojax.errors import BadCheckpoint, ForwardFailed, TojaxError, Unsupported, WrongArguments
+import anyjax
+from anyjax.errors import AnyjaxError, BadCheckpoint, ForwardFailed, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -61,7 +61,7 @@ def assert_names_folder(error, folder):
 def test_the_graph_is_cut_short(copy, size):
     cut(copy, "saved_model.pb", size)
     with pytest.raises(BadCheckpoint, match="damaged or was cut short") as caught:
-        tojax.from_tensorflow(copy)
+        anyjax.from_tensorflow(copy)
     assert_names_folder(caught.value, copy)
 
 
@@ -73,20 +73,20 @@ def test_variables_are_lost_or_cut_short(copy, pattern, size):
             file.unlink()
     cut(copy, pattern, size)
     with pytest.raises(BadCheckpoint) as caught:
-        tojax.from_tensorflow(copy)
+        anyjax.from_tensorflow(copy)
     assert_names_folder(caught.value, copy)
 
 
 def test_the_folder_of_variables_is_lost(copy):
     shutil.rmtree(copy / "variables")
     with pytest.raises(BadCheckpoint, match=r"no variables/variables\.index"):
-        tojax.from_tensorflow(copy)
+        anyjax.from_tensorflow(copy)
 
 
 def test_no_graph(copy):
     (copy / "saved_model.pb").unlink()
     with pytest.raises(BadCheckpoint, match=r"no saved_model\.pb"):
-        tojax.from_tensorflow(copy)
+        anyjax.from_tensorflow(copy)
 
 
 def test_an_operator_that_tensorflow_does_not_know(copy):
@@ -96,34 +96,34 @@ def test_an_operator_that_tensorflow_does_not_know(copy):
             node.op = "Frobnicate" if node.op == "MatMul" else node.op
     (copy / "saved_model.pb").write_bytes(proto.SerializeToString())
     with pytest.raises(BadCheckpoint, match="Frobnicate"):
-        tojax.from_tensorflow(copy)
+        anyjax.from_tensorflow(copy)
 
 
 def test_folders_of_something_else(tmp_path):
     with pytest.raises(BadCheckpoint, match=r"no saved_model\.pb"):
-        tojax.from_tensorflow(tmp_path)
+        anyjax.from_tensorflow(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadCheckpoint, match="a Hugging Face checkpoint") as caught:
-        tojax.from_tensorflow(tmp_path)
-    assert "tojax.from_pretrained" in caught.value.do
+        anyjax.from_tensorflow(tmp_path)
+    assert "anyjax.from_pretrained" in caught.value.do
     with pytest.raises(BadCheckpoint, match="it is a file"):
-        tojax.from_tensorflow(tmp_path / "config.json")
+        anyjax.from_tensorflow(tmp_path / "config.json")
     with pytest.raises(BadCheckpoint, match="no such file or folder"):
-        tojax.from_tensorflow(tmp_path / "none")
+        anyjax.from_tensorflow(tmp_path / "none")
     with pytest.raises(BadCheckpoint, match="the path is empty"):
-        tojax.from_tensorflow("")
+        anyjax.from_tensorflow("")
 
 
 def test_a_signature_that_there_is_not(saved):
     with pytest.raises(WrongArguments, match="no signature 'predict'") as caught:
-        tojax.from_tensorflow(saved, signature="predict")
+        anyjax.from_tensorflow(saved, signature="predict")
     assert "scaled, serving_default" in caught.value.why
 
 
 @pytest.mark.parametrize("source", [None, 3, Module])
 def test_what_cannot_be_called(source):
     with pytest.raises(Unsupported, match="a model, a function or a folder"):
-        tojax.from_tensorflow(source)
+        anyjax.from_tensorflow(source)
 
 
 BAD = {
@@ -139,7 +139,7 @@ BAD = {
 @pytest.mark.parametrize("args", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("signature", [None, "serving_default"])
 def test_arguments_of_a_saved_model(saved, signature, args):
-    model = tojax.from_tensorflow(saved, signature=signature)
+    model = anyjax.from_tensorflow(saved, signature=signature)
     assert np.asarray(tf.nest.flatten(model(X))[0]).tolist() == [[4] * 3] * 2
     with pytest.raises(WrongArguments) as caught:
         model(*args)
@@ -152,17 +152,17 @@ def test_arguments_of_a_saved_model(saved, signature, args):
 @pytest.mark.parametrize("args", BAD.values(), ids=BAD)
 def test_arguments_of_a_function(args):
     w = tf.Variable(tf.ones([4, 3]))
-    model = tojax.from_tensorflow(lambda x: x @ w, X)
+    model = anyjax.from_tensorflow(lambda x: x @ w, X)
     with pytest.raises((WrongArguments, ForwardFailed)) as caught:
         model(*args)
-    assert isinstance(caught.value, TojaxError)
+    assert isinstance(caught.value, AnyjaxError)
     with pytest.raises((WrongArguments, ForwardFailed)):
-        tojax.from_tensorflow(lambda x: x @ w, *args)(*args)
+        anyjax.from_tensorflow(lambda x: x @ w, *args)(*args)
 
 
 def test_inputs_are_for_graphs():
     with pytest.raises(WrongArguments, match="are for GraphDefs"):
-        tojax.from_tensorflow(lambda x: x, inputs=["x"])
+        anyjax.from_tensorflow(lambda x: x, inputs=["x"])
 
 
 def test_no_python_is_run_when_a_model_is_loaded(tmp_path):
@@ -176,7 +176,7 @@ def test_no_python_is_run_when_a_model_is_loaded(tmp_path):
             return tf.ensure_shape(out, [2])
 
     tf.saved_model.save(Calls(), tmp_path / "model")
-    model = tojax.from_tensorflow(tmp_path / "model")
+    model = anyjax.from_tensorflow(tmp_path / "model")
     with pytest.raises(Unsupported, match="EagerPyFunc calls Python"):
         model(np.ones(2, np.float32))
     assert not ran

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax.tensorflow
+import anyjax.tensorflow
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=8)
 
-split = tojax.tensorflow.split_preprocessing
+split = anyjax.tensorflow.split_preprocessing
 TEXT = tf.TensorSpec([None], tf.string)
 T = tf.constant(["a b", "c", "b zz a"])
 
@@ -103,7 +103,7 @@ def test_strings_as_outputs_are_refused(table):
 
 def test_known_keys_are_looked_up_while_tracing(table):
     function = lambda x: tf.cast(table.lookup(tf.constant(["a", "c", "?"])), tf.float32) * x
-    model = tojax.from_tensorflow(function, np.ones(3, np.float32))
+    model = anyjax.from_tensorflow(function, np.ones(3, np.float32))
     assert model(np.ones(3, np.float32)).tolist() == [1, 3, 0]
 
 
@@ -129,7 +129,7 @@ def test_known_keys_are_looked_up_while_tracing(table):
     ],
 )
 def test_errors_name_the_node_and_the_line(function, given, says):
-    model = tojax.from_tensorflow(function, given)
+    model = anyjax.from_tensorflow(function, given)
     with pytest.raises(Unsupported, match=says) as caught:
         model(given)
     assert "node '" in caught.value.where
@@ -141,10 +141,10 @@ def test_a_table_with_traced_keys(table):
     numbers = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2]), tf.constant([3.0, 4.0])), 0.0
     )
-    model = tojax.from_tensorflow(lambda x: numbers.lookup(x) * 2, np.array([1, 5], np.int32))
+    model = anyjax.from_tensorflow(lambda x: numbers.lookup(x) * 2, np.array([1, 5], np.int32))
     assert model(np.array([1, 5], np.int32)).tolist() == [6, 0]
     words = lambda x: table.lookup(tf.as_string(x)) + 1
-    model = tojax.from_tensorflow(words, np.array([1, 5], np.int32))
+    model = anyjax.from_tensorflow(words, np.array([1, 5], np.int32))
     with pytest.raises(Unsupported, match="AsString works on strings"):
         model(np.array([1, 5], np.int32))
     assert_same(words, tf.constant([1, 5]))

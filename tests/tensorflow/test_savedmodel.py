@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 
 # Keras saves weights with np.array of tensors, which do not know numpy 2's `copy` yet.
 pytestmark = [
@@ -41,17 +41,17 @@ def written(tmp_path_factory):
 
 def test_a_keras_file(written):
     folder, want = written
-    model = tojax.from_tensorflow(folder / "model.keras")
+    model = anyjax.from_tensorflow(folder / "model.keras")
     assert list(model.params) == NAMES
     assert {*model.state} >= {"norm/moving_mean", "norm/moving_variance"}
     assert_close(model(X), want, reduction=64)
-    assert tojax.convert(str(folder / "model.keras")).params.keys() == model.params.keys()
+    assert anyjax.convert(str(folder / "model.keras")).params.keys() == model.params.keys()
 
 
 def test_an_h5_file(tmp_path):
     keras_model = network()
     keras_model.save(tmp_path / "model.h5")
-    model = tojax.from_tensorflow(tmp_path / "model.h5")
+    model = anyjax.from_tensorflow(tmp_path / "model.h5")
     assert list(model.params) == NAMES
     assert_close(model(X), keras_model(X).numpy(), reduction=64)
 
@@ -59,7 +59,7 @@ def test_an_h5_file(tmp_path):
 @pytest.mark.parametrize("kind", ["exported", "saved"])
 def test_a_folder(written, kind):
     folder, want = written
-    model = tojax.from_tensorflow(folder / kind)
+    model = anyjax.from_tensorflow(folder / kind)
     assert list(model.params) == NAMES
     assert list(model.state) == ["norm/moving_mean", "norm/moving_variance"]
     (name,) = model.source.signature.parameters
@@ -74,19 +74,19 @@ def test_a_folder(written, kind):
 def test_the_served_function_keeps_the_structure(written):
     folder, want = written
     restored = tf.saved_model.load(str(folder / "exported"))
-    model = tojax.from_tensorflow(restored.serve, X)
+    model = anyjax.from_tensorflow(restored.serve, X)
     assert {*model.params} == {*NAMES}
     assert_close(model(X), want, reduction=64)
     with pytest.raises(WrongArguments, match="no signature 'other'"):
-        tojax.from_tensorflow(folder / "exported", signature="other")
+        anyjax.from_tensorflow(folder / "exported", signature="other")
 
 
 @pytest.mark.parametrize("kind", ["model.keras", "exported"])
 def test_saved_again_it_runs_without_tensorflow(written, tmp_path, kind):
     folder, want = written
-    model = tojax.from_tensorflow(folder / kind)
+    model = anyjax.from_tensorflow(folder / kind)
     model.save(tmp_path / "ours", X)
-    loaded = tojax.load(tmp_path / "ours")
+    loaded = anyjax.load(tmp_path / "ours")
     assert loaded.params.keys() == model.params.keys()
     assert_close(jax.tree.leaves(loaded(X)), [want], reduction=64)
     doubled = loaded.with_params(jax.tree.map(lambda x: x * 2, loaded.params))
@@ -99,10 +99,10 @@ def test_saved_again_it_runs_without_tensorflow(written, tmp_path, kind):
 
 def test_what_is_no_model(tmp_path):
     with pytest.raises(BadCheckpoint, match="no SavedModel"):
-        tojax.from_tensorflow(tmp_path)
+        anyjax.from_tensorflow(tmp_path)
     (tmp_path / "broken.keras").write_bytes(b"PK")
     with pytest.raises(BadCheckpoint, match="cannot be read"):
-        tojax.from_tensorflow(tmp_path / "broken.keras")
+        anyjax.from_tensorflow(tmp_path / "broken.keras")
 
 
 def test_without_a_signature_the_functions_are_named(tmp_path):
@@ -113,6 +113,6 @@ def test_without_a_signature_the_functions_are_named(tmp_path):
     module.triple = tf.function(lambda x: 1.5 * module.double(x), input_signature=[spec])
     tf.saved_model.save(module, str(tmp_path))
     with pytest.raises(WrongArguments, match="functions in it are double, triple"):
-        tojax.from_tensorflow(tmp_path)
-    model = tojax.from_tensorflow(tmp_path, signature="double")
+        anyjax.from_tensorflow(tmp_path)
+    model = anyjax.from_tensorflow(tmp_path, signature="double")
     assert model(np.ones(3, np.float32)).tolist() == [2.0, 2.0, 2.0]

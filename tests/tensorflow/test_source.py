@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from keras import layers as L
 
-import tojax
+import anyjax
+from anyjax.errors import StateDropped, Unsupported, WrongArguments
 from tests.tolerance import assert_close
-from tojax.errors import StateDropped, Unsupported, WrongArguments
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 6)).astype(np.float32)
@@ -43,7 +43,7 @@ class Residual(keras.Model):
 def test_dicts_in_and_out():
     network = functional()
     inputs = {"left": X, "right": X[:, :4]}
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     assert list(model.params)[:2] == ["of_left/kernel", "of_left/bias"] and not model.state
     assert_close(model(inputs), jax.tree.map(lambda x: x.numpy(), network(inputs)), reduction=64)
     assert next(iter(model.source.signature.parameters)) == "inputs"
@@ -52,14 +52,14 @@ def test_dicts_in_and_out():
 def test_several_inputs_in_a_list():
     a, b = keras.Input((6,)), keras.Input((6,))
     network = keras.Model([a, b], [L.Add()([a, b]), L.Dense(2)(a)])
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     want = [x.numpy() for x in network([X, X * 2])]
     assert_close(model([X, X * 2]), want, reduction=64)
 
 
 def test_a_model_that_is_not_built():
     network = Residual()
-    model = tojax.from_tensorflow(network, X)
+    model = anyjax.from_tensorflow(network, X)
     names = ("norm/gamma", "norm/beta", "inner/kernel", "inner/bias")
     assert {*model.params} == {f"residual/{name}" for name in names}
     assert_close(model(X), network(X).numpy(), reduction=64)
@@ -68,10 +68,10 @@ def test_a_model_that_is_not_built():
 def test_examples_are_arrays_or_tensors():
     wide = tf.constant([1, 2], tf.int64)
     for example in (wide, wide.numpy(), tf.Variable(wide), tf.TensorSpec((2,), tf.int64)):
-        model = tojax.from_tensorflow(lambda x: x + 1, example)
+        model = anyjax.from_tensorflow(lambda x: x + 1, example)
         assert model(wide).tolist() == [2, 3]
     layer = L.Dense(3)
-    model = tojax.from_tensorflow(layer, tf.constant(X))
+    model = anyjax.from_tensorflow(layer, tf.constant(X))
     assert_close(model(tf.constant(X)), layer(X))
 
 
@@ -80,21 +80,21 @@ def test_examples_are_arrays_or_tensors():
 )
 def test_examples_that_are_no_arrays(example):
     with pytest.raises(WrongArguments, match=r"an argument is a (Ragged|Sparse)Tensor"):
-        tojax.from_tensorflow(lambda x: x, example)
+        anyjax.from_tensorflow(lambda x: x, example)
 
 
 def test_a_frozen_layer_is_state():
     layers = [keras.Input((6,)), L.Dense(3, name="base"), L.Dense(2, name="top")]
     network = keras.Sequential(layers, name="net")
     network.layers[0].trainable = False
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     assert list(model.params) == ["net/top/kernel", "net/top/bias"]
     assert list(model.state) == ["net/base/kernel", "net/base/bias"]
 
 
 def test_training_mode_with_keys():
     network = keras.Sequential([keras.Input((6,)), L.Dropout(0.5)])
-    model = tojax.from_tensorflow(network).train()
+    model = anyjax.from_tensorflow(network).train()
     ones = np.ones((200, 6), np.float32)
     draw = lambda k: model(ones, rng=jax.random.key(k))
     assert (draw(0) == draw(0)).all() and (draw(0) != draw(1)).any()
@@ -107,7 +107,7 @@ def test_training_mode_with_keys():
 def test_training_mode_with_the_state_of_keras():
     """Without a key, Keras's own stream of draws goes on."""
     network = keras.Sequential([keras.Input((6,)), L.Dropout(0.5, seed=3)])
-    model = tojax.from_tensorflow(network).train()
+    model = anyjax.from_tensorflow(network).train()
     state = model.state
     for _ in range(2):
         got, state = model.apply(model.params, X, state=state, mutable=True)
@@ -118,19 +118,19 @@ def test_training_mode_with_the_state_of_keras():
 
 def test_a_function_has_no_mode():
     with pytest.raises(Unsupported, match="no training mode"):
-        tojax.from_tensorflow(tf.nn.relu, X).train()
+        anyjax.from_tensorflow(tf.nn.relu, X).train()
 
 
 def test_strings_are_refused():
     lookup = L.StringLookup(vocabulary=["a"])
     with pytest.raises(Unsupported, match="strings"):
-        tojax.from_tensorflow(lookup)(np.array(["a", "b"]))
+        anyjax.from_tensorflow(lookup)(np.array(["a", "b"]))
 
 
 def test_weights_that_the_forward_pass_writes():
     """SpectralNormalization divides its kernel itself: the new one belongs to the params."""
     layer = L.SpectralNormalization(L.Dense(3, name="dense"))
-    model = tojax.from_tensorflow(layer, X).train()
+    model = anyjax.from_tensorflow(layer, X).train()
     name = next(n for n in model.params if n.endswith("kernel"))
     _, state = model.apply(model.params, X, mutable=True)
     with pytest.raises(WrongArguments, match="in params and in state"):
@@ -151,7 +151,7 @@ def test_training_and_writing_back():
         ]
     )
     target = (X[:, :1] * 2 - X[:, 1:2]).astype(np.float32)
-    model = tojax.from_tensorflow(network).train()
+    model = anyjax.from_tensorflow(network).train()
     tx = optax.adam(0.03)
 
     @jax.jit
@@ -177,7 +177,7 @@ def test_training_and_writing_back():
 
 
 def test_a_pytree():
-    model = tojax.from_tensorflow(keras.Sequential([keras.Input((6,)), L.Dense(2)]))
+    model = anyjax.from_tensorflow(keras.Sequential([keras.Input((6,)), L.Dense(2)]))
     doubled = jax.tree.map(lambda x: x * 2, model)
     assert_close(doubled(X), 2 * np.asarray(model(X)), reduction=64)
     assert "Sequential from tensorflow" in repr(model)
@@ -186,7 +186,7 @@ def test_a_pytree():
 def test_a_stateful_recurrent_layer():
     layer = L.LSTM(3, stateful=True)
     x = X.reshape(2, 4, 6)
-    model = tojax.from_tensorflow(layer, x)
+    model = anyjax.from_tensorflow(layer, x)
     state = model.state
     for _ in range(2):
         got, state = model.apply(model.params, x, state=state, mutable=True)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 F = np.float32
@@ -29,7 +29,7 @@ def as_list(out) -> list:
 def assert_same_values(function, *arrays, reduction=1, **options):
     """In one compiled program, and operator by operator."""
     want = [x.numpy() for x in as_list(function(*tensors(arrays)))]
-    apply = tojax.from_torch(function).apply
+    apply = anyjax.from_torch(function).apply
     for run in (jax.jit(apply), apply):
         got = as_list(run({}, *arrays))
         assert_close([np.asarray(x) for x in got], want, reduction=reduction, **options)
@@ -43,7 +43,7 @@ def gradients(function, *arrays):
     by = [t for t in given if t.requires_grad]
     terms = [(x * torch.from_numpy(w)).sum() for x, w in zip(outs, weights) if x.requires_grad]
     want = torch.autograd.grad(sum(terms), by, allow_unused=True, materialize_grads=True)
-    apply = tojax.from_torch(function).apply
+    apply = anyjax.from_torch(function).apply
 
     def loss(*arrays):
         outs = as_list(apply({}, *arrays))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import tojax
+import anyjax
+from anyjax.torch.core import interop
 from tests.tolerance import assert_close
-from tojax.torch.core import interop
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -44,7 +44,7 @@ def test_module_end_to_end(dtype, train):
     torch.manual_seed(0)
     module = Net().to(dtype).train(train)
     x = draw(4, 6, 10).to(dtype)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     out, state = model.apply(model.params, interop.to_jax(x), mutable=True, rng=jax.random.key(0))
     want = module(x)
     name = str(dtype).removeprefix("torch.")
@@ -62,7 +62,7 @@ def test_gradients_keep_dtypes():
     module = Net().to(torch.bfloat16).eval()
     x, weight = draw(4, 6, 10), torch.arange(5.0)
     (module(x).float() * weight).sum().backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     loss = lambda p: (model.apply(p, interop.to_jax(x)).astype(np.float32) * weight.numpy()).sum()
     grads = jax.jit(jax.grad(loss))(model.params)
     exact = Net().eval()
@@ -125,7 +125,7 @@ def test_rounded_once(name):
     """Off by half a unit in the last place, as one rounding is, or by no more than torch is."""
     function = ONCE[name]
     exact, want = function(X.float()).numpy(), function(X)
-    got = jax.jit(tojax.from_torch(function).apply)({}, interop.to_jax(X))
+    got = jax.jit(anyjax.from_torch(function).apply)({}, interop.to_jax(X))
     assert got.dtype == jnp.bfloat16
     unit = EPS * np.maximum(np.abs(exact), 0.02 * np.abs(exact).max())
     ours, torchs = (
@@ -139,7 +139,7 @@ def test_a_scalar_keeps_its_gradient():
     module = torch.nn.Module()
     module.scale, module.forward = scale, lambda x: x * module.scale
     (module(X).float() ** 2).sum().backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     loss = lambda p: (model.apply(p, interop.to_jax(X)).astype(np.float32) ** 2).sum()
     grads = jax.grad(loss)(model.params)
     assert grads["scale"].dtype == np.float32
@@ -165,7 +165,7 @@ def test_parameters_that_the_caller_has_rounded():
     """Weights kept in float32 and rounded for each step compute what a bfloat16 module does."""
     torch.manual_seed(0)
     module, ids = Wide().eval(), np.array([1, 5, 2])
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     half = lambda tree: {k: v.astype(jnp.bfloat16) for k, v in tree.items()}
     apply = lambda params: model.apply(half(params), ids)
     got, scale = jax.jit(apply)(model.params)

@@ -7,9 +7,9 @@ import optax
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.torch.core.dtypes import to_jax
 from tests.tolerance import assert_close
-from tojax.torch.core.dtypes import to_jax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -34,7 +34,7 @@ class Net(torch.nn.Module):
 def test_gradients_are_the_conjugates_of_torchs():
     net = Net()
     net(Z).square().sum().backward()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     loss = lambda params: (model.apply(params, Z.numpy()) ** 2).sum()
     grads = jax.jit(jax.grad(loss))(model.params)
     for name, parameter in net.named_parameters():
@@ -44,7 +44,7 @@ def test_gradients_are_the_conjugates_of_torchs():
 def test_optax_step_is_torchs():
     """optax, as jax, takes the conjugate for the direction of steepest descent."""
     net = Net()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     optimizer = optax.sgd(0.1)
 
     @jax.jit
@@ -93,7 +93,7 @@ def conj_and_neg_bits(z):
 
 @pytest.mark.parametrize("function", [write_real, write_conj, write_complex, conj_and_neg_bits])
 def test_views(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.jit(lambda z: model.apply({}, z))(Z.numpy())
     assert_close(got, function(Z), reduction=6)
 
@@ -119,7 +119,7 @@ def test_values_and_gradients_at_zero_and_at_cuts(name):
     z = POINTS.clone().requires_grad_()
     want = function(z)
     want.sum().backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(model.apply({}, POINTS.numpy()), want.detach())
     got = jax.grad(lambda z: model.apply({}, z).sum())(POINTS.numpy())
     assert_close(np.conj(got), z.grad, reduction=16)
@@ -148,7 +148,7 @@ def test_linear_algebra_up_to_phase(name):
     want = function(a)
     weight = torch.rand(want.shape, generator=torch.Generator().manual_seed(1))
     (want * weight).sum().backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(model.apply({}, Z[:, :4].numpy()), want.detach(), reduction=256)
     loss = lambda a: (model.apply({}, a) * weight.numpy()).sum()
     assert_close(np.conj(jax.grad(loss)(Z[:, :4].numpy())), a.grad, reduction=4096)

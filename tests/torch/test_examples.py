@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -45,7 +45,7 @@ def test_steps_are_those_of_torch(name):
         pytest.importorskip("sklearn")
     example = runpy.run_path(f"examples/{name}.py")
     given = [*itertools.islice(example["batches"](), STEPS)]
-    model = tojax.from_torch(example["make_step"]()[0])
+    model = anyjax.from_torch(example["make_step"]()[0])
     run, state = jax.jit(partial(model.apply, model.params, mutable=True)), model.state
     ours = []
     for batch in given:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -86,7 +86,7 @@ def test_gradient(name):
     given = x.clone().requires_grad_()
     function(given).backward()
     want = given.grad.numpy()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = np.asarray(jax.jit(jax.grad(lambda x: model.apply({}, x)))(x.numpy()))
     if name in FINITE:
         assert np.isnan(want).all() and np.isfinite(got).all()

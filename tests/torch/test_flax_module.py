@@ -9,9 +9,9 @@ import pytest
 import torch
 from flax import linen, nnx
 
-import tojax
-from tojax.errors import WrongArguments
-from tojax.torch import module_from_flax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.torch import module_from_flax
 
 X = np.random.default_rng(0).standard_normal((16, 3)).astype(np.float32)
 
@@ -122,7 +122,7 @@ def test_linen_values_and_statistics():
 def test_in_a_converted_torch_model():
     inner = module_from_flax(Network(nnx.Rngs(0)))
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), inner).eval()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     assert "1.first.kernel" in model.params
     close(module(torch.from_numpy(X)), model(X))
     jaxpr = str(jax.make_jaxpr(lambda p: model.apply(p, X))(model.params))

@@ -13,11 +13,11 @@ import torch
 from jax.sharding import PartitionSpec as P
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.torch import interop
+from anyjax.torch.eager.tensor import EagerTensor
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
-from tojax.torch import interop
-from tojax.torch.eager.tensor import EagerTensor
 
 X = jnp.arange(6.0).reshape(2, 3)
 
@@ -184,7 +184,7 @@ def test_extract_jax():
 
 
 def test_a_train_step_of_optax():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         model, x, label = nn.Linear(3, 1), interop.torch_view(X), torch.ones(2, 1)
     call = lambda weights, buffers, args: torch.func.functional_call(model, weights, args)
     step = interop.make_train_step(call, nn.functional.mse_loss, optax.sgd(0.01))
@@ -229,13 +229,13 @@ def test_the_environment():
     assert env.j2t_copy(X).tolist() == X.tolist()
     assert env.t2j_copy(torch.ones(2)).tolist() == [1, 1]
     assert type(env.to_xla(nn.Linear(2, 2)).weight) is EagerTensor
-    with pytest.raises(Unsupported, match=r"tojax\.lowers"):
+    with pytest.raises(Unsupported, match=r"anyjax\.lowers"):
         env.override_op_definition(torch.ops.aten.sin, torch.cos)
 
 
 @pytest.mark.parametrize("switch", [interop.enable_globally, interop.disable_globally])
 def test_there_is_no_global_switch(switch):
-    with pytest.raises(Unsupported, match="tojax has no global switch"):
+    with pytest.raises(Unsupported, match="anyjax has no global switch"):
         switch()
 
 

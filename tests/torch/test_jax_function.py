@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
 
-import tojax
-from tojax.errors import ManyCompilations, Unsupported
-from tojax.torch import from_jax
+import anyjax
+from anyjax.errors import ManyCompilations, Unsupported
+from anyjax.torch import from_jax
 
 torch.manual_seed(0)
 X, W = torch.randn(4, 3), torch.randn(3, 5)
@@ -135,9 +135,9 @@ def test_compiled_once_for_the_same_shapes():
 
 def test_memory_is_shared_and_results_are_nobody_elses():
     x = torch.randn(64, 64)
-    array = tojax.torch.core.interop.view_as_jax(x)
+    array = anyjax.torch.core.interop.view_as_jax(x)
     assert array.unsafe_buffer_pointer() == x.data_ptr()
-    back = tojax.torch.core.interop.view_as_torch(jnp.ones((64, 64)) * 2)
+    back = anyjax.torch.core.interop.view_as_torch(jnp.ones((64, 64)) * 2)
     assert back.sum() == 2 * 64 * 64
     same, again = from_jax(lambda x: (x, x))(x)
     assert len({t.data_ptr() for t in (x, same, again)}) == 3
@@ -182,7 +182,7 @@ class Mixed(torch.nn.Module):
 
 def test_it_is_the_jax_function_again_in_a_converted_model():
     module = Mixed()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     jaxpr = jax.make_jaxpr(lambda p: model.apply(p, X.numpy()))(model.params)
     assert "sinh" in str(jaxpr) and "callback" not in str(jaxpr)
     close(torch.from_numpy(np.array(model(X.numpy()))), module(X))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -74,7 +74,7 @@ def test_module(name):
     """Values, gradients of all parameters, and the buffers that training writes."""
     torch.manual_seed(0)
     module = MODULES[name]()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
 
     def loss(params):
         out, state = model.apply(params, X, mutable=True)
@@ -91,7 +91,7 @@ def test_module(name):
 def test_power_iterations_go_on_with_the_state():
     torch.manual_seed(0)
     module = parametrizations.spectral_norm(nn.Linear(3, 4), n_power_iterations=2)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     state = model.state
     for _ in range(3):
         got, state = model.apply(model.params, X, state=state, mutable=True)
@@ -131,7 +131,7 @@ FUNC = {
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("name", FUNC)
 def test_func(name):
-    model = tojax.from_torch(FUNC[name])
+    model = anyjax.from_torch(FUNC[name])
     got = jax.jit(lambda x: model.apply(model.params, x))(X)
     want = FUNC[name](torch.tensor(X))
     assert_close(got, want, reduction=64)
@@ -146,7 +146,7 @@ def padded(x):
 
 
 def test_sequences_of_unequal_lengths():
-    model = tojax.from_torch(padded)
+    model = anyjax.from_torch(padded)
     assert_close(jax.jit(lambda x: model.apply({}, x))(X), padded(torch.tensor(X)))
 
 
@@ -167,7 +167,7 @@ def test_what_has_no_gradient():
     x = torch.tensor(X, requires_grad=True)
     want = halted(x)
     want.backward()
-    model = tojax.from_torch(halted)
+    model = anyjax.from_torch(halted)
     got, grad = jax.jit(jax.value_and_grad(lambda x: model.apply({}, x)))(X)
     assert_close(got, want, reduction=16)
     assert_close(grad, x.grad)
@@ -176,7 +176,7 @@ def test_what_has_no_gradient():
 def test_a_packed_sequence_is_a_result():
     pack = torch.nn.utils.rnn.pack_padded_sequence
     x = torch.arange(24.0).reshape(2, 4, 3)
-    out = tojax.from_torch(lambda x: pack(x, [4, 2], batch_first=True))(x)
+    out = anyjax.from_torch(lambda x: pack(x, [4, 2], batch_first=True))(x)
     expected = pack(x, [4, 2], batch_first=True)
     assert type(out) is type(expected)
     np.testing.assert_array_equal(out.data, expected.data)

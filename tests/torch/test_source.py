@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.torch.core.interop import to_jax, to_torch
 from tests.models.modules import Tied
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
-from tojax.torch.core.interop import to_jax, to_torch
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -43,7 +43,7 @@ class Counter(torch.nn.Module):
 
 def test_tied_weights_are_one_leaf():
     module = Tied()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     assert list(model.params) == ["embed.weight"]
     ids = np.array([[0, 4, 2]])
     assert_close(model(ids), module(torch.from_numpy(ids)), reduction=3)
@@ -55,7 +55,7 @@ def test_tied_weights_are_one_leaf():
 def test_writes_come_back_as_state_and_the_module_stays():
     module = Counter()
     before = dict(module.__dict__)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     out, state = model.apply(model.params, X, mutable=True)
     assert_close(out, 2 * X + 1)
     assert int(state["calls"]) == 1
@@ -69,8 +69,8 @@ def test_writes_come_back_as_state_and_the_module_stays():
 
 
 def test_dropped_state_is_said():
-    model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
-    with pytest.warns(tojax.errors.StateDropped, match="running_mean"):
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(3).train())
+    with pytest.warns(anyjax.errors.StateDropped, match="running_mean"):
         model.apply(model.params, X)
 
 
@@ -117,8 +117,8 @@ def test_state_that_is_made_anew_is_not_missed(how):
             write(self.buffer, x)
             return x * self.buffer
 
-    model = tojax.from_torch(Module())
-    with pytest.warns(tojax.errors.StateDropped) if missed else contextlib.nullcontext():
+    model = anyjax.from_torch(Module())
+    with pytest.warns(anyjax.errors.StateDropped) if missed else contextlib.nullcontext():
         out = model(X)
     want, state = model.apply(model.params, X, mutable=True)
     assert_close(out, want)
@@ -127,7 +127,7 @@ def test_state_that_is_made_anew_is_not_missed(how):
 
 def test_batch_norm_statistics():
     module = torch.nn.BatchNorm1d(3).train()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     out, state = jax.jit(lambda p, s, x: model.apply(p, x, state=s, mutable=True))(
         model.params, model.state, X
     )
@@ -141,7 +141,7 @@ def test_batch_norm_statistics():
 def test_modes_are_new_models():
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)).eval()
     net[1].train()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     assert model.source.training == (False, False, True)
     assert model.eval().source.training == (False, False, False)
     assert_close(model.eval()(X), net.eval()(torch.from_numpy(X)), reduction=3)
@@ -151,7 +151,7 @@ def test_modes_are_new_models():
 @pytest.mark.parametrize("size", [3, 1024])
 def test_params_are_copies(size):
     module = torch.nn.Linear(size, size)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     before = np.array(model.params["weight"])
     with torch.no_grad():
         module.weight.zero_()
@@ -163,7 +163,7 @@ def test_params_are_copies(size):
 
 def test_large_weights_are_shared_until_torch_writes():
     module = torch.nn.Linear(1024, 1024)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     address = torch._C._data_address(module.weight)
     assert model.params["weight"].unsafe_buffer_pointer() == address
     jax.jit(lambda x: x + 1, donate_argnums=0)(model.params["weight"]).block_until_ready()
@@ -173,7 +173,7 @@ def test_large_weights_are_shared_until_torch_writes():
 
 def test_to_torch_writes_back():
     module = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     doubled = model.with_params(jax.tree.map(lambda x: 2 * x, model.params))
     want = doubled(X)
     assert doubled.to_torch() is module
@@ -186,11 +186,11 @@ def test_functions_bring_their_modules():
     def function(x, second):
         return layer(x) + second(x)
 
-    model = tojax.from_torch(functools.partial(function, second=other))
+    model = anyjax.from_torch(functools.partial(function, second=other))
     assert set(model.params) == {"layer.weight", "layer.bias", "second.weight", "second.bias"}
     x = torch.from_numpy(X)
     assert_close(model(X), layer(x) + other(x), reduction=3)
-    method = tojax.from_torch(layer.forward)
+    method = anyjax.from_torch(layer.forward)
     assert set(method.params) == {"self.weight", "self.bias"}
     assert_close(method(X), layer(x), reduction=3)
 
@@ -198,7 +198,7 @@ def test_functions_bring_their_modules():
 def test_hooks_and_parametrizations_run():
     module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
     module.register_forward_hook(lambda m, args, out: out * 10)
-    assert_close(tojax.from_torch(module)(X), module(torch.from_numpy(X)), reduction=3)
+    assert_close(anyjax.from_torch(module)(X), module(torch.from_numpy(X)), reduction=3)
 
 
 def test_wrong_argument_names():
@@ -206,7 +206,7 @@ def test_wrong_argument_names():
         def forward(self, input_ids, attention_mask=None, **kwargs):
             return input_ids
 
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     with pytest.raises(WrongArguments) as caught:
         model(input_ids=X, atention_mask=X)
     lines = str(caught.value).splitlines()
@@ -222,8 +222,8 @@ def test_a_key_by_the_name_that_flax_has(swallows):
         def forward(self, x, **kwargs):
             return x
 
-    model = tojax.from_torch(Taking() if swallows else torch.nn.Dropout())
-    with pytest.raises(tojax.errors.WrongArguments, match="'rng' instead of 'rngs'"):
+    model = anyjax.from_torch(Taking() if swallows else torch.nn.Dropout())
+    with pytest.raises(anyjax.errors.WrongArguments, match="'rng' instead of 'rngs'"):
         model(np.ones(2, np.float32), rngs=jax.random.key(0))
 
 
@@ -235,11 +235,11 @@ def test_names_that_kwargs_lists_are_no_misspelling():
         def forward(self, x, output_mask=None, **kwargs: Unpack[Listed]):
             return x * kwargs["output_masks"]
 
-    assert_close(tojax.from_torch(Net())(X, output_masks=2.0), 2 * X)
+    assert_close(anyjax.from_torch(Net())(X, output_masks=2.0), 2 * X)
 
 
 def test_wrong_params():
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     with pytest.raises(WrongArguments) as caught:
         model.apply({"weight": jnp.ones((2, 4)), "more": jnp.ones(2)}, X)
     text = str(caught.value)
@@ -248,12 +248,12 @@ def test_wrong_params():
 
 def test_classes_are_refused():
     with pytest.raises(Unsupported, match="pass an instance"):
-        tojax.from_torch(torch.nn.Linear)
+        anyjax.from_torch(torch.nn.Linear)
 
 
 def test_extract_jax_convention():
     module = torch.nn.BatchNorm1d(3).eval()
-    weights, func = tojax.extract_jax(module)
+    weights, func = anyjax.extract_jax(module)
     assert set(weights) == set(module.state_dict())
     assert_close(jax.jit(func)(weights, (X,), {}), module(torch.from_numpy(X)), reduction=3)
 
@@ -276,7 +276,7 @@ def test_wide_integers_are_not_cut():
 
 def test_a_symbolic_size_under_vmap():
     net = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     rows = jax.ShapeDtypeStruct((*jax.export.symbolic_shape("b"), 3), jnp.float32)
     each = jax.vmap(lambda params, row: model.apply(params, row[None])[0], (None, 0))
     exported = jax.export.export(jax.jit(each))(model.params, rows)
@@ -293,7 +293,7 @@ class Named(torch.nn.Module):
 
 
 def test_a_module_may_have_attributes_of_any_name():
-    model = tojax.from_torch(Named())
+    model = anyjax.from_torch(Named())
     assert model.source.name == "Named" and "Named" in repr(model)
     assert model(np.float32([-1, 2])).tolist() == [0, 2]
 
@@ -319,7 +319,7 @@ class Waits(torch.nn.Module):
 def test_another_mode_while_a_thread_traces():
     """What is read of the module is not what the trace has put there."""
     net = Waits().eval()
-    model, out = tojax.from_torch(net), {}
+    model, out = anyjax.from_torch(net), {}
     tasks = {"called": lambda: model(X), "other": model.train}
     run = lambda name: out.setdefault(name, tasks[name]())
     threads = [threading.Thread(target=run, args=(name,)) for name in tasks]
@@ -344,4 +344,4 @@ def test_pickles_that_torch_refuses(kind):
     else:
         module = torch.jit.script(layer)
     with pytest.raises(Unsupported, match=rf"pickle of(.|\n)*{kind}(.|\n)*model\.save"):
-        pickle.dumps(tojax.from_torch(torch.nn.Sequential(module)))
+        pickle.dumps(anyjax.from_torch(torch.nn.Sequential(module)))

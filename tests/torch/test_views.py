@@ -8,11 +8,11 @@ import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-import tojax
+import anyjax
+from anyjax.errors import UncheckedValues, Unsupported
+from anyjax.torch.core.dtypes import to_jax
 from tests.tolerance import assert_close
 from tests.torch.programs import KINDS, Run
-from tojax.errors import UncheckedValues, Unsupported
-from tojax.torch.core.dtypes import to_jax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -65,7 +65,7 @@ def assert_same_values(program):
     """Every tensor at the end, those of the caller included, is what torch has."""
     plan = Run(program)
     want = plan(*map(torch.tensor, (X, Y, Z)), torch.tensor(N).long(), torch.tensor(B), constant())
-    model = tojax.from_torch(lambda *xs: Run(program, plan.log)(*xs, constant()))
+    model = anyjax.from_torch(lambda *xs: Run(program, plan.log)(*xs, constant()))
     run = jax.jit(lambda *xs: model.apply({}, *xs))
     if (got := unless_refused(run, X, Y, Z, N.astype(np.int64), B)) is not None:
         assert [x.dtype for x in got] == [to_jax(x.dtype) for x in want]
@@ -94,7 +94,7 @@ def assert_same_gradients(program):
     except RuntimeError as error:
         event(f"torch has no gradient: {str(error)[:50]}")
         return
-    model = tojax.from_torch(lambda *xs: Run(program, plan.log)(*start(*xs)))
+    model = anyjax.from_torch(lambda *xs: Run(program, plan.log)(*start(*xs)))
     run = jax.jit(jax.grad(lambda xs: loss_of(model.apply({}, *xs), jnp.cos)))
     if (got := unless_refused(run, (X, Y, Z))) is not None:
         got = (*got[:2], got[2].conj())  # torch's gradient of a complex number is the conjugate
@@ -185,7 +185,7 @@ def test_writes_that_autograd_does_not_see(write):
     except RuntimeError:  # torch counts writes through detach, and refuses
         x = None
     _, y = function(torch.tensor(X))
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     grad, got = jax.grad(lambda x: model.apply({}, x), has_aux=True)(X)
     assert_close(got, y)
     assert_close(grad, y + 2 * X if x is None else x.grad)
@@ -199,7 +199,7 @@ def test_a_view_made_in_no_grad_has_no_gradient():
             flat = y.view(-1)
         return flat.sum() + flat[1:].sum() + y.sum()
 
-    grad = jax.grad(lambda x: tojax.from_torch(function).apply({}, x))(X)
+    grad = jax.grad(lambda x: anyjax.from_torch(function).apply({}, x))(X)
     assert_close(grad, np.full_like(X, 3))
 
 
@@ -209,7 +209,7 @@ def test_unfold_is_written_to_only_where_it_holds_every_element_once():
         y.unfold(0, size, 2).zero_()
         return y
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(model(np.ones(6, np.float32), 2), np.zeros(6, np.float32))
     with pytest.raises(Unsupported, match="writing through unfold"):
         model(np.ones(6, np.float32), 1)
@@ -220,7 +220,7 @@ def test_unfold_is_written_to_only_where_it_holds_every_element_once():
 def test_fill_diagonal(shape, wrap):
     x = np.zeros(shape, np.float32)
     function = lambda t: t.clone().fill_diagonal_(1.5, wrap)
-    assert_close(tojax.from_torch(function)(x), function(torch.tensor(x)))
+    assert_close(anyjax.from_torch(function)(x), function(torch.tensor(x)))
 
 
 def test_constants_of_the_forward_are_written_to_and_viewed():
@@ -232,7 +232,7 @@ def test_constants_of_the_forward_are_written_to_and_viewed():
         return table + 0, turned.reshape(-1) + x
 
     want = function(torch.tensor(1.0))
-    assert_close(tojax.from_torch(function)(np.float32(1)), want)
+    assert_close(anyjax.from_torch(function)(np.float32(1)), want)
 
 
 def test_bitwise_operators_in_place():
@@ -249,7 +249,7 @@ def test_bitwise_operators_in_place():
         return x * 1, ~mask
 
     want = function(torch.arange(12).reshape(2, 6), torch.tensor([True, True, False] * 2))
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     jitted = jax.jit(lambda *xs: model.apply({}, *xs))
     with pytest.warns(UncheckedValues, match="bitwise_left_shift"):  # of inputs that may be large
         got = jitted(np.arange(12).reshape(2, 6), np.array([True, True, False] * 2))

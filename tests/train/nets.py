@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import torch
 
-import tojax
+import anyjax
 
 
 def mlp(*more: torch.nn.Module, seed: int = 0, inputs: int = 4) -> torch.nn.Module:
@@ -36,18 +36,18 @@ def mse(model, batch):
 @functools.cache
 def standard(rate: float = 1e-2):
     """(model with BatchNorm and Dropout, optimizer, step): compiled once for all tests."""
-    model = tojax.from_torch(mlp(torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.1))).train()
+    model = anyjax.from_torch(mlp(torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.1))).train()
     tx = optax.adam(rate)
-    return model, tx, tojax.train.make_step(mse, tx)
+    return model, tx, anyjax.train.make_step(mse, tx)
 
 
 def begin(seed: int = 0):
     """(its state, its step)."""
     model, tx, step = standard()
-    return tojax.train.TrainState.create(model, tx, rng=seed), step
+    return anyjax.train.TrainState.create(model, tx, rng=seed), step
 
 
 def stateful(module: torch.nn.Module, tx, rng: int = 0):
     """(model in training mode, its TrainState)."""
-    model = tojax.from_torch(module).train()
-    return model, tojax.train.TrainState.create(model, tx, rng=rng)
+    model = anyjax.from_torch(module).train()
+    return model, anyjax.train.TrainState.create(model, tx, rng=rng)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import WrongValue
-from tojax.train import TrainState, fit, load_adapter, lora, make_step, merge, save_adapter
-from tojax.transforms import quantize
+import anyjax
+from anyjax.errors import WrongValue
+from anyjax.train import TrainState, fit, load_adapter, lora, make_step, merge, save_adapter
+from anyjax.transforms import quantize
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -38,7 +38,7 @@ def trained(model, steps=40, **options):
 @pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("scheme, bits", [("int8", 8), ("int4", 4), ("nf4", 4)])
 def test_trains_the_adapters_of_rounded_matrices(scheme, bits, dora):
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     small = lora(model, 4, "weight", dora=dora, quantize=scheme)
     np.testing.assert_allclose(small(X), quantize(model, scheme)(X), atol=1e-5)
     held = sum(x.nbytes for k, x in small.state.items() if "weight" in k)
@@ -57,7 +57,7 @@ def test_trains_the_adapters_of_rounded_matrices(scheme, bits, dora):
 
 
 def test_goes_on_from_a_checkpoint(tmp_path):
-    small = lora(tojax.from_torch(network()), 4, "weight", quantize="int4")
+    small = lora(anyjax.from_torch(network()), 4, "weight", quantize="int4")
     want = trained(small, 6)
     trained(small, 3, folder=tmp_path)
     again = trained(small, 6, folder=tmp_path)
@@ -66,7 +66,7 @@ def test_goes_on_from_a_checkpoint(tmp_path):
 
 def test_a_quantized_model_of_which_a_part_is_adapted(tmp_path):
     """All matrices are small, as in QLoRA; the files are PEFT's."""
-    small = quantize(tojax.from_torch(network()), "nf4")
+    small = quantize(anyjax.from_torch(network()), "nf4")
     some = lora(small, 4, r"^0\.weight", train=r"2\.bias")
     assert sorted(some.params) == ["0.lora_A", "0.lora_B", "2.bias"]
     assert {"0.weight.nf4", "2.weight.nf4"} < some.state.keys()
@@ -87,4 +87,4 @@ def test_a_quantized_model_of_which_a_part_is_adapted(tmp_path):
 )
 def test_bad_input(options, says):
     with pytest.raises(WrongValue, match=says):
-        lora(tojax.from_torch(network()), 4, "weight", **options)
+        lora(anyjax.from_torch(network()), 4, "weight", **options)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 LINES = {"activation_patching": 60, "grad_cam": 105}
@@ -44,7 +44,7 @@ def test_activation_patching_finds_the_word_and_then_the_place_where_it_is_neede
 
 def test_activation_patching_is_that_of_torchs_hooks():
     names = runpy.run_path("examples/activation_patching.py")
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     ids = np.random.default_rng(0).integers(3, 2000, (2, 1, 5))
     shares = names["restored"](model, *ids, [5, 7])
     module, (clean, corrupted) = model.to_torch(), torch.from_numpy(ids)
@@ -96,7 +96,7 @@ def test_grad_cam_is_that_of_torchs_hooks():
         handle.remove()
     weights = gradients[0].mean((2, 3), keepdim=True)
     expected = torch.relu((weights * activations[0]).sum(1)), x.grad.abs().amax(1)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     actual = names["maps"](model, pixels, 1, r"encoder\.stages\.\d+$")
     for ours, theirs in zip(actual, expected, strict=True):
         assert np.ptp(ours) > 0

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments, WrongValue
+from anyjax.transforms import fold_batchnorm, quantize
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments, WrongValue
-from tojax.transforms import fold_batchnorm, quantize
 
 
 class Net(nn.Module):
@@ -43,7 +43,7 @@ X = np.random.default_rng(0).standard_normal((2, 3, 12, 12)).astype(np.float32)
 
 def test_values_and_arrays():
     module = trained(Net())
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     model = model.with_params(jax.tree.map(lambda x: 1.5 * x, model.params))
     want = model(X)
     folded = fold_batchnorm(model, X)
@@ -61,7 +61,7 @@ def test_values_and_arrays():
 def test_a_network_of_transformers():
     t = pytest.importorskip("transformers")
     sizes = dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], num_labels=3)
-    model = tojax.from_torch(trained(t.ResNetForImageClassification(t.ResNetConfig(**sizes))))
+    model = anyjax.from_torch(trained(t.ResNetForImageClassification(t.ResNetConfig(**sizes))))
     image = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     folded = fold_batchnorm(model, pixel_values=image)
     assert not any("running" in name for name in folded.state)
@@ -90,10 +90,10 @@ class Again(Twice):
 @pytest.mark.parametrize(
     "model, error, message",
     [
-        (lambda: tojax.from_torch(trained(Twice())), WrongValue, "takes the output"),
-        (lambda: tojax.from_torch(trained(Again())), WrongArguments, "no BatchNorm takes"),
-        (lambda: tojax.from_torch(nn.Linear(4, 4).eval()), WrongArguments, "no BatchNorm takes"),
-        (lambda: tojax.from_torch(Twice().train()), WrongArguments, "training mode"),
+        (lambda: anyjax.from_torch(trained(Twice())), WrongValue, "takes the output"),
+        (lambda: anyjax.from_torch(trained(Again())), WrongArguments, "no BatchNorm takes"),
+        (lambda: anyjax.from_torch(nn.Linear(4, 4).eval()), WrongArguments, "no BatchNorm takes"),
+        (lambda: anyjax.from_torch(Twice().train()), WrongArguments, "training mode"),
     ],
 )
 def test_what_cannot_be_folded(model, error, message):
@@ -103,6 +103,6 @@ def test_what_cannot_be_folded(model, error, message):
 
 def test_other_frameworks():
     tf = pytest.importorskip("tensorflow")
-    model = tojax.from_tensorflow(tf.function(lambda x: x + 1), X)
+    model = anyjax.from_tensorflow(tf.function(lambda x: x + 1), X)
     with pytest.raises(Unsupported, match="tensorflow"):
         fold_batchnorm(model, X)

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 
-import tojax
-from tojax.errors import Unsupported, WrongArguments
-from tojax.transforms import edit, intermediates, roll
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.transforms import edit, intermediates, roll
 
 LAYERS = r"layers\.\d+$|mlp$"
 
@@ -30,7 +30,7 @@ def llama():
 
 @pytest.fixture(scope="module")
 def model(llama):
-    return tojax.from_torch(llama)
+    return anyjax.from_torch(llama)
 
 
 IDS = np.arange(10).reshape(2, 5)
@@ -115,7 +115,7 @@ def test_rolled_layers_give_the_same(model):
     np.testing.assert_allclose(
         edit(rolled, zero)(IDS).logits, edit(model, zero)(IDS).logits, atol=1e-6
     )
-    assert "1 loop" in str(tojax.transforms.explain(intermediates(rolled, r"layers\.\d+$"), IDS))
+    assert "1 loop" in str(anyjax.transforms.explain(intermediates(rolled, r"layers\.\d+$"), IDS))
 
 
 def test_gradients_with_respect_to_activations_of_rolled_layers(model):
@@ -158,7 +158,7 @@ class Twice(torch.nn.Module):
 
 
 def test_a_module_that_runs_twice_has_two_values():
-    model, x = tojax.from_torch(Twice()), np.ones((2, 3), np.float32)
+    model, x = anyjax.from_torch(Twice()), np.ones((2, 3), np.float32)
     out, values = intermediates(model, "inner")(x)
     assert [*values] == ["inner", "inner#1"]
     np.testing.assert_array_equal(values["inner#1"], out)
@@ -177,7 +177,7 @@ class Writes(torch.nn.Module):
 
 
 def test_values_are_not_changed_by_later_writes():
-    (_, before), values = intermediates(tojax.from_torch(Writes()), "inner")(np.ones((2, 3), "f"))
+    (_, before), values = intermediates(anyjax.from_torch(Writes()), "inner")(np.ones((2, 3), "f"))
     np.testing.assert_array_equal(values["inner"], before)
 
 
@@ -196,7 +196,7 @@ def test_gradients_inside_of_the_model_go_through_an_edit():
     handle = module.inner.register_forward_hook(lambda m, args, out: out**3)
     expected = module(x.requires_grad_())
     handle.remove()
-    edited = edit(tojax.from_torch(module), {"inner": lambda y: y**3})
+    edited = edit(anyjax.from_torch(module), {"inner": lambda y: y**3})
     np.testing.assert_allclose(edited(np.ones((2, 3), "f")), expected.detach(), rtol=1e-5)
 
 
@@ -210,14 +210,14 @@ class Branches(torch.nn.Module):
 
 
 def test_inside_of_a_branch_values_are_refused_and_edits_work():
-    model, x = tojax.from_torch(Branches()), np.ones((2, 3), np.float32)
+    model, x = anyjax.from_torch(Branches()), np.ones((2, 3), np.float32)
     with pytest.raises(Unsupported, match="inside of a loop, a branch"):
         intermediates(model, "inner")(x)
     assert not edit(model, {"inner": lambda y: 0 * y})(x).any()
 
 
 def test_what_does_not_run_is_an_error():
-    model, x = tojax.from_torch(Twice()), np.ones((2, 3), np.float32)
+    model, x = anyjax.from_torch(Twice()), np.ones((2, 3), np.float32)
     with pytest.raises(WrongArguments, match="was called"):
         intermediates(model, "unused")(x)
     with pytest.raises(WrongArguments, match="was called"):

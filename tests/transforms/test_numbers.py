@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 from torch import nn
 
-import tojax
-from tojax.transforms import quantize
-from tojax.transforms.numbers import FP4, LOADED, NF4, pairs
+import anyjax
+from anyjax.transforms import quantize
+from anyjax.transforms.numbers import FP4, LOADED, NF4, pairs
 
 BYTES = np.arange(256, dtype=np.uint8)
 
@@ -46,7 +46,7 @@ def test_qwix_has_the_same_codes():
     codes = jnp.arange(16, dtype=jnp.uint8)
     low, high = jax.jit(LOADED["nf4"].numbers)(codes | (codes << 4))
     np.testing.assert_array_equal(low, high)
-    model = tojax.from_torch(nn.Linear(16, 1)).with_params({"weight": low[None], "bias": low[:1]})
+    model = anyjax.from_torch(nn.Linear(16, 1)).with_params({"weight": low[None], "bias": low[:1]})
     small = quantize(model, "nf4", block=16)
     opened, _ = small.source.opened(small.params, small.state)
     np.testing.assert_array_equal(opened["weight"][0], low)

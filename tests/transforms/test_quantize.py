@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import WrongArguments, WrongValue
-from tojax.transforms import quantize
+import anyjax
+from anyjax.errors import WrongArguments, WrongValue
+from anyjax.transforms import quantize
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -29,7 +29,7 @@ def size(arrays):
     "scheme, step, bits", [("int8", 127, 8), ("fp8", 14, 8), ("int4", 7, 4), ("nf4", 6, 4)]
 )
 def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     small = quantize(model, scheme)
     opened, _ = small.source.opened(small.params, small.state)
     for name in ("0.weight", "2.weight"):
@@ -49,7 +49,7 @@ def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
 @pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "nf4"])
 def test_computes_with_the_rounded_weights(scheme):
     net = network()
-    small = quantize(tojax.from_torch(net), scheme)
+    small = quantize(anyjax.from_torch(net), scheme)
     theirs = small.to_torch()(torch.from_numpy(X)).detach()
     np.testing.assert_allclose(small(X), theirs, atol=1e-5)
     slope = jax.jit(jax.grad(lambda p: small.apply(p, X).sum()))(small.params)
@@ -63,7 +63,7 @@ def test_computes_with_the_rounded_weights(scheme):
 def test_one_vector_is_multiplied_by_the_rounded_weights(scheme, block):
     """The CPU does it without opening the matrix; an embedding opens rows."""
     net = nn.Sequential(nn.Embedding(40, 64), nn.Linear(64, 24, bias=False))
-    small = quantize(tojax.from_torch(net), scheme, block=block)
+    small = quantize(anyjax.from_torch(net), scheme, block=block)
     tables, _ = small.source.opened(small.params, small.state)
     want = tables["0.weight"] @ tables["1.weight"].T
     for ids in ([3], [[39]], [0, 7]):
@@ -74,11 +74,11 @@ def test_one_vector_is_multiplied_by_the_rounded_weights(scheme, block):
 
 
 def test_targets_blocks_kernels_and_dtypes():
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     small = quantize(model, "int4", targets=r"^0", block=16)
     assert sorted(small.params) == ["0.bias", "2.bias", "2.weight"]
     assert small.state["0.weight.scale"].shape == (4, 128)
-    conv = tojax.from_torch(nn.Conv2d(4, 6, 3).to(torch.bfloat16))
+    conv = anyjax.from_torch(nn.Conv2d(4, 6, 3).to(torch.bfloat16))
     image = np.ones((1, 4, 8, 8), jnp.bfloat16)
     out = quantize(conv, "int8")(image)
     assert out.dtype == jnp.bfloat16
@@ -89,19 +89,19 @@ def test_rows_of_zeros_stay_zero():
     net = nn.Linear(64, 2, bias=False)
     nn.init.zeros_(net.weight)
     for scheme in ("int8", "fp8", "int4", "nf4"):
-        assert not np.asarray(quantize(tojax.from_torch(net), scheme)(X)).any()
+        assert not np.asarray(quantize(anyjax.from_torch(net), scheme)(X)).any()
 
 
 def test_is_saved_and_loaded(tmp_path):
-    small = quantize(tojax.from_torch(network()), "nf4")
+    small = quantize(anyjax.from_torch(network()), "nf4")
     small.save(tmp_path / "net", X)
-    again = tojax.load(tmp_path / "net")
+    again = anyjax.load(tmp_path / "net")
     np.testing.assert_allclose(again(X), small(X), atol=1e-6)
     assert size(again.state) == size(small.state)
 
 
 def test_equal_sources_share_programs_and_others_do_not():
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     assert quantize(model, "int8").source == quantize(model, "int8").source
     assert quantize(model, "int8").source != quantize(model, "int4").source
     small = quantize(model, "int8")
@@ -122,14 +122,14 @@ def test_equal_sources_share_programs_and_others_do_not():
 )
 def test_bad_input(make, error, says):
     with pytest.raises(error, match=says):
-        make(tojax.from_torch(network()))
+        make(anyjax.from_torch(network()))
 
 
 def test_nothing_is_allocated_before_the_error(monkeypatch):
     """The last matrix is the one that does not fit."""
-    from tojax.transforms.packed import Packed
+    from anyjax.transforms.packed import Packed
 
     monkeypatch.setattr(Packed, "pack", lambda *_: pytest.fail("quantized before all was checked"))
     net = nn.Sequential(nn.Linear(64, 63), nn.Linear(63, 8))
     with pytest.raises(WrongValue, match=r"1\.weight has rows of 63"):
-        quantize(tojax.from_torch(net), "int4")
+        quantize(anyjax.from_torch(net), "int4")

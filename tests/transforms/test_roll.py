@@ -8,12 +8,12 @@ import torch
 import transformers as tf
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
+from anyjax.errors import NotRolled, WrongArguments
+from anyjax.parallel import shard
+from anyjax.transforms import explain, roll, unroll
 from tests.parallel.architectures import CASES
 from tests.tolerance import assert_close
-from tojax.errors import NotRolled, WrongArguments
-from tojax.parallel import shard
-from tojax.transforms import explain, roll, unroll
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -30,7 +30,7 @@ def deep(name):
     kind = getattr(tf, cls)
     torch.manual_seed(0)
     sizes = {k: DEEP.get(k, v) for k, v in sizes.items()}
-    return tojax.from_torch(kind(kind.config_class(**sizes)).eval()), inputs
+    return anyjax.from_torch(kind(kind.config_class(**sizes)).eval()), inputs
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,12 +84,12 @@ def test_remat():
 def test_from_pretrained(tmp_path):
     """Loaded into stacks; no example is needed where the model says what it takes."""
     folder = "examples/tiny-llama"
-    model, rolled = tojax.from_pretrained(folder), tojax.from_pretrained(folder, roll=True)
+    model, rolled = anyjax.from_pretrained(folder), anyjax.from_pretrained(folder, roll=True)
     assert len(rolled.params) < len(model.params)
     ids = np.arange(12, dtype=np.int32).reshape(1, 12)
     assert_close(rolled(ids).logits, model(ids).logits, reduction=512)
     rolled.save_pretrained(tmp_path)
-    again = tojax.from_pretrained(tmp_path)
+    again = anyjax.from_pretrained(tmp_path)
     assert all((again.params[k] == x).all() for k, x in model.params.items())
 
 
@@ -99,7 +99,7 @@ def test_tensorflow():
     layers = [keras.layers.Dense(8, activation="relu") for _ in range(4)]
     net = keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(2)])
     x = np.ones((3, 8), np.float32)
-    model = tojax.convert(net, x)
+    model = anyjax.convert(net, x)
     rolled = roll(model, x)
     assert any(k.endswith("/kernel") or x.ndim == 3 for k, x in rolled.params.items())
     assert_close(rolled(x), model(x), reduction=64)
@@ -109,7 +109,7 @@ def test_tensorflow():
 def test_mistakes():
     """Rolled twice, not rolled, no example, nothing to roll."""
     x = np.ones((2, 8), np.float32)
-    model = tojax.from_torch(torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3))))
+    model = anyjax.from_torch(torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3))))
     with pytest.raises(WrongArguments, match="no call"):
         roll(model)
     rolled = roll(model, x)
@@ -117,7 +117,7 @@ def test_mistakes():
         roll(rolled, x)
     with pytest.raises(WrongArguments, match="not rolled"):
         unroll(model)
-    alone = tojax.from_torch(torch.nn.Linear(8, 8))
+    alone = anyjax.from_torch(torch.nn.Linear(8, 8))
     with pytest.warns(NotRolled, match="no layers of Linear repeat"):
         assert roll(alone, x) is alone
 
@@ -129,7 +129,7 @@ def test_frozen_layers(frozen):
     layers = [torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh()) for _ in range(4)]
     for layer in layers[frozen]:
         layer.requires_grad_(False)
-    model = tojax.from_torch(torch.nn.Sequential(*layers))
+    model = anyjax.from_torch(torch.nn.Sequential(*layers))
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
     try:
         rolled = roll(model, x)
@@ -146,9 +146,9 @@ def test_frozen_layers(frozen):
 
 
 def test_nothing_that_could_repeat_needs_no_example():
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(5, 2)))
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(5, 2)))
     with pytest.warns(NotRolled, match="no layers of Sequential repeat"):
         assert roll(model) is model
-    two = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)))
+    two = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)))
     with pytest.raises(WrongArguments, match=r"(?s)no call to trace.*which layers repeat.*roll"):
         roll(two)

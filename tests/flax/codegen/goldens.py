@@ -5,7 +5,7 @@ import pathlib
 import torch
 import transformers as hf
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import VAE, ResNet, Tagger, UNet, drawn, ids
 
 FOLDER = pathlib.Path(__file__).with_name("golden")
@@ -84,5 +84,5 @@ def file_of(golden) -> pathlib.Path:
 if __name__ == "__main__":
     for golden in GOLDENS:
         module, inputs = made(golden)
-        file_of(golden).write_text(tojax.flax.source(module, **inputs))
+        file_of(golden).write_text(anyjax.flax.source(module, **inputs))
         print(file_of(golden))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 
@@ -36,7 +36,7 @@ def leaves(value) -> list:
 
 def prepared(module: torch.nn.Module, inputs, **how):
     """(the text, the Flax model with the module's weights)."""
-    text = tojax.flax.source(module, *inputs, **how)
+    text = anyjax.flax.source(module, *inputs, **how)
     file = loaded(text)
     model = getattr(file, type(module).__name__)(rngs=nnx.Rngs(0))
     weights = {k: v.detach().numpy() for k, v in module.state_dict().items()}

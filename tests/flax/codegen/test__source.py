@@ -5,7 +5,8 @@ import pytest
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.flax.codegen.models import CASES, MLP, drawn
 from tests.flax.codegen.running import (
     arrays,
@@ -15,7 +16,6 @@ from tests.flax.codegen.running import (
     loaded,
     prepared,
 )
-from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -65,7 +65,7 @@ class Unbatched(torch.nn.Module):
 
 def test_pictures_without_a_batch_are_refused():
     with pytest.raises(Unsupported, match="without a batch"):
-        tojax.flax.source(Unbatched(), drawn(3, 8, 8))
+        anyjax.flax.source(Unbatched(), drawn(3, 8, 8))
 
 
 class Rounds(torch.nn.Module):
@@ -75,12 +75,12 @@ class Rounds(torch.nn.Module):
 
 def test_an_argument_that_no_rule_reads_is_refused():
     with pytest.raises(Unsupported, match="decimals=2"):
-        tojax.flax.source(Rounds(), drawn(2, 3))
+        anyjax.flax.source(Rounds(), drawn(2, 3))
 
 
 def test_what_a_reader_sees():
-    text = tojax.flax.source(MLP(), drawn(5, 8))
-    assert "import tojax" not in text and "torch." not in text
+    text = anyjax.flax.source(MLP(), drawn(5, 8))
+    assert "import anyjax" not in text and "torch." not in text
     assert "x = self.drop(nnx.relu(layer(x)))" in text
     assert "self.layers = nnx.List(" in text
     assert max(map(len, text.splitlines())) <= 100
@@ -99,7 +99,7 @@ class Chain(torch.nn.Module):
 
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_an_identity_in_a_chain(style):
-    assert "lambda x: x" in tojax.flax.source(Chain(), drawn(2, 3), style=style)
+    assert "lambda x: x" in anyjax.flax.source(Chain(), drawn(2, 3), style=style)
 
 
 class Heads(torch.nn.Module):
@@ -118,15 +118,15 @@ class Heads(torch.nn.Module):
 
 
 def test_a_size_is_no_float_of_its_value():
-    text = tojax.flax.source(Heads(), drawn(2, 3, 64))
+    text = anyjax.flax.source(Heads(), drawn(2, 3, 64))
     assert "self.width**0.5" in text and "self.heads, self.width" in text
 
 
 def test_bad_input():
     with pytest.raises(WrongArguments, match=r"no torch\.nn\.Module"):
-        tojax.flax.source(lambda x: x, drawn(2, 3))
+        anyjax.flax.source(lambda x: x, drawn(2, 3))
     with pytest.raises(WrongArguments, match="style"):
-        tojax.flax.source(MLP(), drawn(5, 8), style="haiku")
+        anyjax.flax.source(MLP(), drawn(5, 8), style="haiku")
 
 
 class Decides(torch.nn.Module):
@@ -146,23 +146,23 @@ class Vmapped(torch.nn.Module):
 
 def test_what_cannot_be_written_names_its_line():
     with pytest.raises(Unsupported, match=r"torch\.export refuses Decides"):
-        tojax.flax.source(Decides(), drawn(2, 3))
+        anyjax.flax.source(Decides(), drawn(2, 3))
     with pytest.raises(Unsupported, match=r"(?s)special_airy_ai.*test__source.py:\d+"):
-        tojax.flax.source(Unwritten(), drawn(2, 3))
+        anyjax.flax.source(Unwritten(), drawn(2, 3))
     with pytest.raises(Unsupported, match=r"(?s)batch_dim.*test__source.py:\d+"):
-        tojax.flax.source(Vmapped(), drawn(3, 4))
+        anyjax.flax.source(Vmapped(), drawn(3, 4))
 
 
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_no_example(style):
     with pytest.raises(WrongArguments) as raised:
-        tojax.flax.source(torch.nn.Linear(4, 2), style=style)
+        anyjax.flax.source(torch.nn.Linear(4, 2), style=style)
     assert raised.value.what == "no example of what Linear takes"
     assert raised.value.where == "forward(input)"
-    assert raised.value.do.endswith("tojax.flax.source(module, input)")
+    assert raised.value.do.endswith("anyjax.flax.source(module, input)")
 
 
 @pytest.mark.parametrize("example", [(drawn(3, 5),), (drawn(3, 4), 1)])
 def test_an_example_that_the_module_does_not_take(example):
     with pytest.raises(WrongArguments, match=r"(?s)fails on this example.*why.*do"):
-        tojax.flax.source(torch.nn.Linear(4, 2), *example)
+        anyjax.flax.source(torch.nn.Linear(4, 2), *example)

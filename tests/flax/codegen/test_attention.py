@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from flax import nnx
 from torch import nn
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import (
     arrays,
@@ -134,7 +134,7 @@ def test_linen(name):
     torch.manual_seed(0)
     cls, inputs = CASES[name]
     module = cls().eval()
-    file = loaded(tojax.flax.source(module, *inputs(2, 5, 7), style="linen"))
+    file = loaded(anyjax.flax.source(module, *inputs(2, 5, 7), style="linen"))
     model = getattr(file, cls.__name__)()
     variables = file.load_params({k: v.numpy() for k, v in module.state_dict().items()})
     for example in (inputs(2, 5, 7), inputs(3, 6, 4)):
@@ -160,7 +160,7 @@ class Dropping(nn.Module):
 
 def running(module, inputs, style):
     """(outputs in evaluation mode, those in training mode by a seed)"""
-    file = loaded(tojax.flax.source(module, *inputs, style=style))
+    file = loaded(anyjax.flax.source(module, *inputs, style=style))
     cls = getattr(file, type(module).__name__)
     values = arrays(inputs)
     weights = {k: v.numpy() for k, v in module.state_dict().items()}
@@ -196,7 +196,7 @@ def test_probabilities_are_dropped_out_in_training(style):
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_nothing_is_dropped_out_without_a_rate(style):
     inputs = (drawn(2, 3, 5, 8), drawn(2, 3, 7, 8), drawn(2, 3, 7, 8), drawn(2, 3, 7, 4))
-    text = tojax.flax.source(Dropping(0.0), *inputs, style=style)
+    text = anyjax.flax.source(Dropping(0.0), *inputs, style=style)
     assert "jax.nn.dot_product_attention(" in text and "Dropout(" not in text
 
 
@@ -234,7 +234,7 @@ def test_modules_are_as_before(fails):
     state = torch.get_rng_state()
     warning = pytest.warns(UserWarning, match="left out.*labels") if fails else nullcontext()
     with warning:
-        text = tojax.flax.source(module, drawn(4, 3, 16))
+        text = anyjax.flax.source(module, drawn(4, 3, 16))
     assert ("Dropout(" in text) != fails
     assert module.training and module.norm.training
     assert torch.equal(state, torch.get_rng_state())
@@ -261,4 +261,4 @@ class Wide(nn.Module):
 @pytest.mark.parametrize("make, where", [(lambda: Telling(0.1), "whole"), (Wide, "attend")])
 def test_dropout_that_cannot_be_written_is_said(make, where):
     with pytest.warns(UserWarning, match=f"left out.*{where}"):
-        tojax.flax.source(make(), drawn(2, 5, 8))
+        anyjax.flax.source(make(), drawn(2, 5, 8))

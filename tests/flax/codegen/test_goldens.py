@@ -2,7 +2,7 @@
 
 import pytest
 
-import tojax
+import anyjax
 from tests.flax.codegen.goldens import GOLDENS, file_of, made
 from tests.flax.codegen.running import assert_same_outputs, loaded
 
@@ -13,5 +13,5 @@ pytestmark = pytest.mark.sample(every=15)
 def test_golden(golden):
     """``python -m tests.flax.codegen.goldens`` writes them anew; read what changed."""
     module, inputs = made(golden)
-    assert tojax.flax.source(module, **inputs) == file_of(golden).read_text()
+    assert anyjax.flax.source(module, **inputs) == file_of(golden).read_text()
     assert_same_outputs(module, loaded(file_of(golden).read_text()), inputs)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -31,10 +31,10 @@ RIGHT = [
 
 @pytest.mark.parametrize("change", RIGHT)
 def test_fits(change):
-    tojax.flax.source(Computes(change), WHOLE)
+    anyjax.flax.source(Computes(change), WHOLE)
 
 
 @pytest.mark.parametrize("change", [lambda x: x.long() << 31, lambda x: x + 2**31])
 def test_does_not_fit(change):
     with pytest.raises(Unsupported, match=r"(?s)JAX's.*32.*test_integers\.py:\d+"):
-        tojax.flax.source(Computes(change), WHOLE, check=False)
+        anyjax.flax.source(Computes(change), WHOLE, check=False)

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import assert_same_values, prepared
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=12)
 REDUCTIONS = ("none", "mean", "sum")
@@ -102,7 +102,7 @@ class Kept(nn.Module):
 
 
 def test_a_layer_called_norm_is_no_length():
-    text = tojax.flax.source(Kept(), drawn(4, 5))
+    text = anyjax.flax.source(Kept(), drawn(4, 5))
     assert "jnp.maximum(self.norm(x), 0.1)" in text
 
 
@@ -111,7 +111,7 @@ def test_labels_of_a_language_model():
     options |= {"num_hidden_layers": 1, "num_attention_heads": 2, "use_cache": False}
     lm = LlamaForCausalLM(LlamaConfig(**options)).eval()
     ids = torch.randint(99, (2, 8), generator=torch.Generator().manual_seed(0))
-    text = str(tojax.flax.source(lm, input_ids=ids, labels=ids.where(ids > 20, -100)))
+    text = str(anyjax.flax.source(lm, input_ids=ids, labels=ids.where(ids > 20, -100)))
     assert "import optax" in text and "loss = mean_cross_entropy(" in text
 
 
@@ -119,4 +119,4 @@ def test_labels_of_a_language_model():
 def test_weights_of_classes_are_refused(loss):
     function = lambda x, y: getattr(F, loss)(x, y, weight=torch.arange(5.0))
     with pytest.raises(Unsupported, match="weights of classes"):
-        tojax.flax.source(Loss(function), drawn(4, 5), LABELS)
+        anyjax.flax.source(Loss(function), drawn(4, 5), LABELS)

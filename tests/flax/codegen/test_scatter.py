@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from anyjax.errors import Unsupported
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import assert_same_values, prepared
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 INDEX = torch.arange(60).reshape(3, 4, 5) * 7 % 5 % 3

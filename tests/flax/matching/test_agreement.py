@@ -3,8 +3,8 @@ import pytest
 import torch
 from flax import nnx
 
-from tojax.errors import WrongWeights
-from tojax.flax import load_into
+from anyjax.errors import WrongWeights
+from anyjax.flax import load_into
 
 
 class Difference(nnx.Module):

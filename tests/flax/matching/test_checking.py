@@ -4,9 +4,9 @@ import pytest
 import torch
 from flax import nnx
 
+from anyjax.errors import ForwardFailed, WrongWeights
+from anyjax.flax import load_into
 from tests.flax.torch_side import lively, normal
-from tojax.errors import ForwardFailed, WrongWeights
-from tojax.flax import load_into
 
 
 class Linen(nn.Module):

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import pytest
 import torch
 
+from anyjax.errors import WrongArguments, WrongWeights
+from anyjax.flax import load_into, to_torch
 from tests.flax.torch_side import lively, normal, torch_mlp
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments, WrongWeights
-from tojax.flax import load_into, to_torch
 
 KEY = jax.random.key(0)
 

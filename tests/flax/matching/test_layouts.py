@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from anyjax.flax.matching.layer import Flax, Slot, Tensor, Torch
+from anyjax.flax.matching.layouts import Maps, choices
 from tests.tolerance import assert_close
-from tojax.flax.matching.layer import Flax, Slot, Tensor, Torch
-from tojax.flax.matching.layouts import Maps, choices
 
 
 def pair(flax_kind, want, torch_kind, have, bias=None):

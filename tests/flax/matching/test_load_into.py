@@ -12,10 +12,10 @@ import pytest
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, ForwardFailed, WrongArguments, WrongWeights
+from anyjax.flax import load_into
 from tests.flax.torch_side import TorchTied, assert_same_outputs, lively, normal, torch_mlp
-from tojax.errors import BadCheckpoint, ForwardFailed, WrongArguments, WrongWeights
-from tojax.flax import load_into
 
 
 class Mlp(nnx.Module):
@@ -37,7 +37,7 @@ def test_mlp(sizes, source):
         "module": lambda: theirs,
         "state dict": theirs.state_dict,
         "numpy": lambda: {k: v.numpy() for k, v in theirs.state_dict().items()},
-        "model": lambda: tojax.from_torch(theirs),
+        "model": lambda: anyjax.from_torch(theirs),
     }[source]()
     ours = Mlp(nnx.Rngs(0), *sizes)
     filled, report = load_into(ours, given)
@@ -253,10 +253,10 @@ def test_square_weights_lie_as_the_others_of_their_state_dict():
     sizes = {"up": (8, 16), "down": (16, 8), "out": (8, 8)}
     weights = {f"{k}.weight": rng.standard_normal(v, np.float32) for k, v in sizes.items()}
     weights |= {f"{k}.bias": np.zeros(v[1], np.float32) for k, v in sizes.items()}
-    model, _ = tojax.flax.load_into(Feed(nnx.Rngs(0)), weights)
+    model, _ = anyjax.flax.load_into(Feed(nnx.Rngs(0)), weights)
     for name in sizes:
         np.testing.assert_array_equal(getattr(model, name).kernel[...], weights[f"{name}.weight"])
     turned = {k: x.T for k, x in weights.items()}
-    model, _ = tojax.flax.load_into(Feed(nnx.Rngs(0)), turned)
+    model, _ = anyjax.flax.load_into(Feed(nnx.Rngs(0)), turned)
     for name in sizes:
         np.testing.assert_array_equal(getattr(model, name).kernel[...], weights[f"{name}.weight"])

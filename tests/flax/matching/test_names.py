@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tojax.flax.matching.names import RULES, names, word_and_number
+from anyjax.flax.matching.names import RULES, names, word_and_number
 
 
 def named(*paths):

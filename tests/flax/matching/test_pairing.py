@@ -2,9 +2,9 @@ import numpy as np
 import torch
 from flax import nnx
 
-from tojax.flax.matching import flax_layers, torch_layers
-from tojax.flax.matching.pairing import Pairing, families, pair
-from tojax.flax.matching.stored import read_weights
+from anyjax.flax.matching import flax_layers, torch_layers
+from anyjax.flax.matching.pairing import Pairing, families, pair
+from anyjax.flax.matching.stored import read_weights
 
 
 class Two(nnx.Module):

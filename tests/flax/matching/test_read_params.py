@@ -12,10 +12,10 @@ import torch
 from flax import nnx, serialization
 from safetensors.numpy import save_file
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, WrongWeights
+from anyjax.flax import read_params, to_torch
 from tests.flax.torch_side import normal, torch_mlp
-from tojax.errors import BadCheckpoint, WrongWeights
-from tojax.flax import read_params, to_torch
 
 LAYERS = {"key": (3, 8), "step": (8, 2)}  # layers may be called as counters are
 
@@ -68,12 +68,12 @@ def test_nnx_modules_with_their_optimizer(tmp_path):
     assert_loaded(folder, dict(enumerate(weights)))
 
 
-def test_a_run_of_tojax_itself(tmp_path):
+def test_a_run_of_anyjax_itself(tmp_path):
     module = torch_mlp(3, 8, 2)
-    state = tojax.train.TrainState.create(tojax.from_torch(module), optax.sgd(0.1))
-    step = tojax.train.make_step(lambda model, x: (model(x) ** 2).mean(), optax.sgd(0.1))
+    state = anyjax.train.TrainState.create(anyjax.from_torch(module), optax.sgd(0.1))
+    step = anyjax.train.make_step(lambda model, x: (model(x) ** 2).mean(), optax.sgd(0.1))
     batches = [normal(4, 3) for _ in range(2)]
-    trained = tojax.train.fit(state, step, batches, folder=tmp_path, progress=False)
+    trained = anyjax.train.fit(state, step, batches, folder=tmp_path, progress=False)
     theirs, _ = to_torch(tmp_path, torch_mlp(3, 8, 2))
     for name, value in theirs.state_dict().items():
         np.testing.assert_array_equal(value, trained.model.params[name])

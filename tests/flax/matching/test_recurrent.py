@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tojax.flax.matching import recurrent
-from tojax.flax.matching.layer import Flax, Slot, Tensor, Torch
+from anyjax.flax.matching import recurrent
+from anyjax.flax.matching.layer import Flax, Slot, Tensor, Torch
 
 HIDDEN, INPUTS = 2, 3
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-import tojax
-from tojax.errors import BadCheckpoint, WrongArguments
-from tojax.flax.matching.stored import as_numpy, read_weights
+import anyjax
+from anyjax.errors import BadCheckpoint, WrongArguments
+from anyjax.flax.matching.stored import as_numpy, read_weights
 
 
 def test_bfloat16_stays_bfloat16():
@@ -27,7 +27,7 @@ def test_a_folder_of_files(tmp_path):
 
 def test_a_model_with_other_weights_is_only_arrays():
     module = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     assert read_weights(model).module is module
     changed = model.with_params({k: v + 1 for k, v in model.params.items()})
     stored = read_weights(changed)

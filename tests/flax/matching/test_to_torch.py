@@ -12,11 +12,11 @@ import pytest
 import torch
 from flax import nnx
 
+from anyjax.errors import ForwardFailed, WrongArguments, WrongWeights
+from anyjax.flax import load_into, to_torch
 from tests.flax.test_load_into_sequences import Encoder
 from tests.flax.torch_side import TorchTied, lively, normal, torch_mlp
 from tests.tolerance import assert_close
-from tojax.errors import ForwardFailed, WrongArguments, WrongWeights
-from tojax.flax import load_into, to_torch
 
 
 def assert_equal_outputs(ours, theirs, x):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from tojax.flax.matching.stored import read_weights
-from tojax.flax.matching.torch_layers import layers, with_fused_qkv
+from anyjax.flax.matching.stored import read_weights
+from anyjax.flax.matching.torch_layers import layers, with_fused_qkv
 
 
 def kinds(source, fused=False):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 
 X = np.random.default_rng(0).standard_normal((5, 3, 6, 6)).astype(np.float32)
 LABELS = np.array([0, 1, 0, 1, 1])
@@ -41,19 +41,19 @@ class Counting(torch.nn.Module):
 
 
 @functools.cache
-def net() -> tojax.Model:
+def net() -> anyjax.Model:
     """In training mode."""
     torch.manual_seed(0)
-    return tojax.from_torch(Net())
+    return anyjax.from_torch(Net())
 
 
 @functools.cache
-def gpt2() -> tojax.Model:
+def gpt2() -> anyjax.Model:
     """A language model with tied weights."""
     pytest.importorskip("transformers")
     from tests.models import tiny
 
-    return tojax.from_torch(tiny.gpt2())
+    return anyjax.from_torch(tiny.gpt2())
 
 
 @functools.cache

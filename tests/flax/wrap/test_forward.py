@@ -6,12 +6,12 @@ import pytest
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, MissingRng, StaticArgument
+from anyjax.flax import to_linen, to_nnx
+from anyjax.flax.wrap.forward import run_forward, run_with_key
 from tests.flax.wrap.nets import Counting, X, net
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, MissingRng, StaticArgument
-from tojax.flax import to_linen, to_nnx
-from tojax.flax.wrap.forward import run_forward, run_with_key
 
 
 def counted(function):
@@ -21,7 +21,7 @@ def counted(function):
         traces.append(1)
         return function(*args, **kwargs)
 
-    return tojax.from_torch(forward), traces
+    return anyjax.from_torch(forward), traces
 
 
 def test_a_kind_of_call_is_traced_once():
@@ -38,7 +38,7 @@ def test_a_kind_of_call_is_traced_once():
 
 
 def test_known_values_decide_shapes():
-    model = tojax.from_torch(lambda x, times: torch.cat([x] * int(times[0])))
+    model = anyjax.from_torch(lambda x, times: torch.cat([x] * int(times[0])))
     assert run_forward(model, (X, np.array([2])), {}).out.shape == (10, 3, 6, 6)
     grads = jax.grad(lambda x: run_forward(model, (x, np.array([2])), {}).out.sum())(X)
     assert_close(grads, np.full_like(X, 2))
@@ -82,7 +82,7 @@ def test_state_that_decides_shapes_and_changes_is_an_error_in_programs():
 
 
 def test_what_was_written_and_what_is_missed():
-    result = run_forward(tojax.from_torch(Counting()), (2.0,), {})
+    result = run_forward(anyjax.from_torch(Counting()), (2.0,), {})
     assert set(result.written) == set(result.missed) == {"calls", "total"}
     assert set(run_forward(net(), (X,), {}, jax.random.key(0)).written) == set(net().state)
 
@@ -98,7 +98,7 @@ def test_keys_are_asked_for():
     run_with_key(quiet, (X,), {}, draw, "")
     assert not asked
     run_with_key(net(), (X,), {}, draw, "")
-    noise = tojax.from_torch(lambda x: x + torch.randn(3)).eval()
+    noise = anyjax.from_torch(lambda x: x + torch.randn(3)).eval()
     run_with_key(noise, (X[0, 0, 0, :3],), {}, draw, "")
     assert len(asked) == 2
     with pytest.raises(MissingRng, match="do:    give one"):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import NoInitialiser
+from anyjax.flax.wrap.initialise import fresh
 from tests.flax.wrap.nets import net
 from tests.tolerance import assert_close
-from tojax.errors import NoInitialiser
-from tojax.flax.wrap.initialise import fresh
 
 KEY = jax.random.key(3)
 
@@ -51,7 +51,7 @@ def test_transformations():
 
 
 def test_eval_shape_runs_no_initialiser(monkeypatch):
-    from tojax.flax.wrap import initialise
+    from anyjax.flax.wrap import initialise
 
     monkeypatch.setattr(initialise, "_host", None)
     shapes, _ = jax.eval_shape(lambda key: fresh(net(), key), KEY)
@@ -59,7 +59,7 @@ def test_eval_shape_runs_no_initialiser(monkeypatch):
 
 
 def test_what_no_initialiser_makes_is_kept_and_told_once():
-    model = tojax.from_torch(Scaled())
+    model = anyjax.from_torch(Scaled())
     with pytest.warns(NoInitialiser, match="no initialiser of Scaled makes scale:"):
         params, _ = fresh(model, KEY)
     assert params["scale"].tolist() == [5, 5]
@@ -72,7 +72,7 @@ def test_what_no_initialiser_makes_is_kept_and_told_once():
 
 def test_a_loaded_program_has_no_initialisers(tmp_path):
     source = torch.nn.Linear(2, 2).eval()
-    tojax.from_torch(source).save(tmp_path / "linear", np.ones((1, 2), np.float32))
-    model = tojax.load(tmp_path / "linear")
+    anyjax.from_torch(source).save(tmp_path / "linear", np.ones((1, 2), np.float32))
+    model = anyjax.load(tmp_path / "linear")
     with pytest.warns(NoInitialiser, match=r"makes weight, bias|makes bias, weight"):
         assert_close(fresh(model, KEY)[0], model.params)

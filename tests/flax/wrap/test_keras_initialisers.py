@@ -4,16 +4,16 @@ import random
 
 import numpy as np
 
-import tojax
+import anyjax
+from anyjax.flax.wrap.keras_initialisers import rerun
 from tests.flax.wrap.nets import keras_net
 from tests.tolerance import assert_close
-from tojax.flax.wrap.keras_initialisers import rerun
 
 
 def test_variables_are_made_from_the_seed():
     import keras
 
-    source = tojax.from_tensorflow(keras_net()[0]).source
+    source = anyjax.from_tensorflow(keras_net()[0]).source
     before = random.getstate()
     one, same, other = rerun(source, 1), rerun(source, 1), rerun(source, 2)
     assert random.getstate() == before
@@ -23,7 +23,7 @@ def test_variables_are_made_from_the_seed():
     assert np.abs(one["sequential/dense/kernel"]).max() <= limit
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
-    assert {v.shape for v in rerun(tojax.from_tensorflow(layer).source, 1).values()} == {
+    assert {v.shape for v in rerun(anyjax.from_tensorflow(layer).source, 1).values()} == {
         (3, 2),
         (2,),
     }
@@ -44,6 +44,6 @@ def test_what_cannot_be_built_again_is_left_out():
     model = Own(2)
     x = np.ones((1, 3), np.float32)
     model(x)
-    assert rerun(tojax.from_tensorflow(model).source, 1) == {}
+    assert rerun(anyjax.from_tensorflow(model).source, 1) == {}
     w = tf.Variable([2.0], name="w")
-    assert rerun(tojax.from_tensorflow(lambda x: x * w, x).source, 1) == {}
+    assert rerun(anyjax.from_tensorflow(lambda x: x * w, x).source, 1) == {}

@@ -11,12 +11,12 @@ from flax import errors, nnx
 from flax import linen as nn
 from flax.training import train_state
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, WrongArguments
+from anyjax.flax import to_linen
 from tests.flax.wrap.nets import IDS, Counting, Net, X, keras_net, net, torch_gradients
 from tests.models.modules import Tied
 from tests.tolerance import assert_close
-from tojax.errors import MissingRng, WrongArguments
-from tojax.flax import to_linen
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -243,7 +243,7 @@ def test_tied_weights_stand_once():
 
 
 def test_outputs_have_the_sources_class():
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     module = to_linen(model, pretrained=True)
     variables = module.init(KEY, IDS)
     out = jax.jit(module.apply)(variables, IDS)

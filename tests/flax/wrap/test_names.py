@@ -2,9 +2,9 @@
 
 import torch
 
-import tojax
+import anyjax
+from anyjax.flax.wrap import names
 from tests.flax.wrap.nets import Counting, gpt2, keras_net, net
-from tojax.flax.wrap import names
 
 
 def collections(model):
@@ -18,15 +18,15 @@ def test_statistics_of_batches_are_a_collection():
     found = collections(net())
     assert found["features.1.running_var"] == "batch_stats"
     assert {found[name] for name in net().params} == {"params"}
-    found = collections(tojax.from_tensorflow(keras_net()[0]))
+    found = collections(anyjax.from_tensorflow(keras_net()[0]))
     assert found["sequential/batch_normalization/moving_variance"] == "batch_stats"
     assert found["seed_generator/seed_generator_state"] == "buffers"
 
 
 def test_frozen_parameters_and_counters_are_buffers():
     layer = torch.nn.Linear(2, 2).requires_grad_(False)
-    assert set(collections(tojax.from_torch(layer)).values()) == {"buffers"}
-    assert collections(tojax.from_torch(Counting())) == {"calls": "buffers"}
+    assert set(collections(anyjax.from_torch(layer)).values()) == {"buffers"}
+    assert collections(anyjax.from_torch(Counting())) == {"calls": "buffers"}
 
 
 def test_nodes_know_the_class_of_their_module():

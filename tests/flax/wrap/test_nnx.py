@@ -9,12 +9,12 @@ import pytest
 import torch
 from flax import nnx
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, Unsupported, WrongArguments
+from anyjax.flax import Buffer, to_nnx
 from tests.flax.wrap.nets import IDS, Counting, Net, X, gpt2, keras_net, net, torch_gradients
 from tests.models.modules import Tied
 from tests.tolerance import assert_close
-from tojax.errors import MissingRng, Unsupported, WrongArguments
-from tojax.flax import Buffer, to_nnx
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -161,7 +161,7 @@ def test_each_call_draws_from_the_stream():
 
 
 def test_a_stream_is_asked_in_evaluation_where_the_forward_pass_draws():
-    module = to_nnx(tojax.from_torch(lambda x: x + torch.randn(3)), rngs=RNGS())
+    module = to_nnx(anyjax.from_torch(lambda x: x + torch.randn(3)), rngs=RNGS())
     module.eval()
     assert not np.array_equal(module(X[0, 0, 0, :3]), module(X[0, 0, 0, :3]))
     assert int(module.rngs.count[...]) == 2
@@ -233,7 +233,7 @@ def test_tied_weights_stand_once():
 def test_outputs_have_the_sources_class():
     import transformers
 
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     module = to_nnx(model)
     assert module.model.layers[0].self_attn.q_proj.weight.shape == (128, 128)
     out = nnx.jit(lambda module, ids: module(input_ids=ids))(module, IDS)
@@ -274,7 +274,7 @@ def test_names_that_nnx_has_itself():
     source.forward = lambda x: source.sow(source.rngs(x))
     module = to_nnx(source)
     assert module.rngs_.weight.shape == module["sow"].weight.shape == (2, 2)
-    assert_close(module(X[0, 0, :, :2]), tojax.from_torch(source)(X[0, 0, :, :2]))
+    assert_close(module(X[0, 0, :, :2]), anyjax.from_torch(source)(X[0, 0, :, :2]))
 
 
 def test_a_keras_model():
@@ -289,7 +289,7 @@ def test_a_keras_model():
     assert np.any(stats.moving_mean[...])
     module.eval()
     loss = lambda params, x: (model.apply(params, x, state=state) ** 2).sum()
-    model = tojax.from_tensorflow(source)
+    model = anyjax.from_tensorflow(source)
     state = model.state | {
         f"sequential/batch_normalization/{k}": getattr(stats, k)[...]
         for k in ("moving_mean", "moving_variance")

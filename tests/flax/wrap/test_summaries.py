@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import yaml
 
-from tojax import trees
-from tojax.flax.wrap.summaries import printable
+from anyjax import trees
+from anyjax.flax.wrap.summaries import printable
 
 
 class Output(OrderedDict):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.flax.wrap.torch_initialisers import rerun
 from tests.flax.wrap.nets import gpt2, net
 from tests.tolerance import assert_close
-from tojax.flax.wrap.torch_initialisers import rerun
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -15,7 +15,7 @@ ARRAYS = lambda tensors: {k: t.detach().numpy() for k, t in tensors.items()}
 
 
 def test_a_layer_alone_is_what_torch_makes_from_the_seed():
-    made = rerun(tojax.from_torch(torch.nn.Linear(3, 2)).source, 7)
+    made = rerun(anyjax.from_torch(torch.nn.Linear(3, 2)).source, 7)
     torch.manual_seed(7)
     assert_close(made, ARRAYS(dict(torch.nn.Linear(3, 2).named_parameters())))
 
@@ -33,7 +33,7 @@ MODULES = {
 @pytest.mark.parametrize("make", MODULES.values(), ids=MODULES)
 def test_every_parameter_is_made(make):
     module = make()
-    made = rerun(tojax.from_torch(module).source, 1)
+    made = rerun(anyjax.from_torch(module).source, 1)
     assert set(made) == {name for name, _ in module.named_parameters()}
     assert all(np.isfinite(value.astype(float)).all() for value in made.values())
 
@@ -54,7 +54,7 @@ def test_models_of_transformers_have_their_own():
 
 
 def test_a_checkpoint_whose_module_holds_no_weights():
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     made = rerun(model.source, 1)
     assert set(made) == set(model.params)
     assert 0.03 < made["model.embed_tokens.weight"].std() < 0.05
@@ -62,7 +62,7 @@ def test_a_checkpoint_whose_module_holds_no_weights():
 
 def test_modules_that_a_function_refers_to():
     linear = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(lambda x: linear(x))
+    model = anyjax.from_torch(lambda x: linear(x))
     before = linear.weight.detach().clone()
     assert set(rerun(model.source, 1)) == set(model.params)
     assert torch.equal(before, linear.weight)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.flax import to_linen, to_nnx
+from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, in_mode, wrap
 from tests.flax.wrap.nets import Net, X, keras_net, net
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
-from tojax.flax import to_linen, to_nnx
-from tojax.flax.wrap.wrapped_model import WrappedModel, class_named, in_mode, wrap
 
 
 def test_equal_where_the_source_is():
@@ -21,7 +21,7 @@ def test_equal_where_the_source_is():
     )
     assert one == other
     assert hash(one) == hash(other)
-    assert one != WrappedModel(tojax.from_torch(Net()))
+    assert one != WrappedModel(anyjax.from_torch(Net()))
     assert copy.deepcopy(one) is one
     assert one.without_arrays() == one
     assert not one.without_arrays().model.params
@@ -49,13 +49,13 @@ def test_modes():
     wrapped = WrappedModel(model)
     assert wrapped.with_arrays({}, True, True).source is wrapped.with_arrays({}, True, True).source
     with pytest.raises(Unsupported, match="one mode for all"):
-        in_mode(tojax.from_tensorflow(keras_net()[0]), True, False)
+        in_mode(anyjax.from_tensorflow(keras_net()[0]), True, False)
 
 
 def test_without_modes_a_model_is_itself(tmp_path):
-    function = tojax.from_torch(torch.nn.ReLU().eval())
+    function = anyjax.from_torch(torch.nn.ReLU().eval())
     function.save(tmp_path / "relu", X)
-    module = to_nnx(tojax.load(tmp_path / "relu"))
+    module = to_nnx(anyjax.load(tmp_path / "relu"))
     assert_close(module(X), np.maximum(X, 0))
     module.train()
     with pytest.raises(Unsupported):  # it had modes before it was saved

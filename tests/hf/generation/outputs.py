@@ -1,4 +1,4 @@
-"""Compares what `tojax.generate` returns with what transformers returns."""
+"""Compares what `anyjax.generate` returns with what transformers returns."""
 
 import numpy as np
 import torch

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-import tojax
+import anyjax
 from tests.models import tiny
 
 pytestmark = pytest.mark.sample(every=10)
@@ -51,8 +51,8 @@ def test_as_transformers(name, padded):
     mask = mask if padded else torch.ones_like(mask)
     options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": -1}
     want = module.generate(ids, attention_mask=mask, **options)
-    got = tojax.generate(
-        tojax.from_torch(module), ids.numpy(), attention_mask=mask.numpy(), **options
+    got = anyjax.generate(
+        anyjax.from_torch(module), ids.numpy(), attention_mask=mask.numpy(), **options
     )
     np.testing.assert_array_equal(got, want.numpy())
 
@@ -62,8 +62,8 @@ def test_other_ways_of_decoding(way):
     module, (ids, mask) = of("falcon"), prompts(1 if way == "lookup" else 2)
     options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": -1, **WAYS[way]}
     want = module.generate(ids, attention_mask=mask, **options)
-    got = tojax.generate(
-        tojax.from_torch(module), ids.numpy(), attention_mask=mask.numpy(), **options
+    got = anyjax.generate(
+        anyjax.from_torch(module), ids.numpy(), attention_mask=mask.numpy(), **options
     )
     np.testing.assert_array_equal(got, want.numpy())
 
@@ -75,7 +75,7 @@ def test_a_loop_of_ones_own(padded):
     want = module.generate(
         ids, attention_mask=mask, max_new_tokens=5, do_sample=False, eos_token_id=-1
     )
-    model, tokens = tojax.from_torch(module), []
+    model, tokens = anyjax.from_torch(module), []
     given = mask.numpy() if padded else None
     logits, cache = model.cache(16).prefill(model.params, ids.numpy(), given)
     for _ in range(5):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-import tojax
+import anyjax
 from tests.models import tiny
 
 
@@ -16,7 +16,7 @@ def test_both_ways_are_in_the_program():
 
     module = tiny.build("llama")[0]
     module.register_forward_pre_hook(look, with_kwargs=True)
-    model, ids = tojax.from_torch(module), tiny.ids(5, 2)
+    model, ids = anyjax.from_torch(module), tiny.ids(5, 2)
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
-    got = tojax.generate(model, ids.numpy(), **options)
+    got = anyjax.generate(model, ids.numpy(), **options)
     np.testing.assert_array_equal(got, module.generate(ids, **options).numpy())

@@ -15,13 +15,13 @@ from transformers.generation.stopping_criteria import (
     StopStringCriteria,
 )
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
+from anyjax.hf.generation.decode import programs
+from anyjax.hf.generation.job.strategy import Decoding
 from tests.hf.generation.outputs import assert_same_output
 from tests.models import tiny
 from tests.sampling import further
-from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf.generation.decode import programs
-from tojax.hf.generation.job.strategy import Decoding
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -36,7 +36,7 @@ def built(name):
     """(torch module, Model) with a padding token."""
     module = tiny.build(name)[0]
     module.generation_config.pad_token_id = 0
-    return module, tojax.from_torch(module)
+    return module, anyjax.from_torch(module)
 
 
 def padded():
@@ -53,7 +53,7 @@ def assert_same(name, ids, **options):
     options = ({} if "generation_config" in options else {"max_new_tokens": 12}) | options
     arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = module.generate(ids, **{"do_sample": False} | options)
-    got = tojax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
+    got = anyjax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
     assert_same_output(got, want)
     return got, want
 
@@ -151,7 +151,7 @@ def test_a_streamer_gets_every_token_in_order():
 
     _, model = built("llama")
     ids, streamer = tiny.ids(7, 2).numpy(), Streamer()
-    got = tojax.generate(model, ids, max_new_tokens=9, streamer=streamer, eos_token_id=-1)
+    got = anyjax.generate(model, ids, max_new_tokens=9, streamer=streamer, eos_token_id=-1)
     np.testing.assert_array_equal(torch.cat(streamer.seen, 1), got)
     assert streamer.ended
 
@@ -160,16 +160,16 @@ def test_sampling_follows_the_key_and_the_warpers():
     _, model = built("llama")
     ids = tiny.ids(7, 1).numpy()
     draw = lambda seed, **options: np.asarray(
-        tojax.generate(model, ids, do_sample=True, rng=jax.random.key(seed), **options)
+        anyjax.generate(model, ids, do_sample=True, rng=jax.random.key(seed), **options)
     )
     np.testing.assert_array_equal(draw(1), draw(1))
     assert (draw(1) != draw(2)).any()
-    greedy = tojax.generate(model, ids, do_sample=False)
+    greedy = anyjax.generate(model, ids, do_sample=False)
     np.testing.assert_array_equal(draw(3, top_k=1), greedy)
     many = draw(1, num_return_sequences=5, temperature=3.0)
     assert len(many) == 5 and len(np.unique(many, axis=0)) > 1
     with pytest.raises(MissingRng, match="do_sample"):
-        tojax.generate(model, ids, do_sample=True)
+        anyjax.generate(model, ids, do_sample=True)
 
 
 def known(model):
@@ -186,12 +186,12 @@ def test_new_prompts_and_options_do_not_compile_again():
     _, model = built("llama")
     options = {"min_new_tokens": 2, "eos_token_id": 5}
     sizes = lambda: [p.of(model)._cache_size() for p in (programs.prefill, programs.decode)]
-    tojax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5, **options)
+    anyjax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5, **options)
     before = sizes()
     options = {"min_new_tokens": 3, "eos_token_id": 7}
-    tojax.generate(model, tiny.ids(11, 1).numpy() + 1, max_new_tokens=9, **options)
+    anyjax.generate(model, tiny.ids(11, 1).numpy() + 1, max_new_tokens=9, **options)
     assert sizes() == before
-    tojax.generate(model, tiny.ids(17, 1).numpy(), max_new_tokens=5, **options)
+    anyjax.generate(model, tiny.ids(17, 1).numpy(), max_new_tokens=5, **options)
     assert sizes() == [before[0] + 1, before[1]]
 
 
@@ -206,24 +206,24 @@ def test_what_is_not_served_is_refused_before_anything_runs():
     asked = {"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}
     for options in (*asked, {"guidance_scale": 2.0, "num_beams": 2}):
         with pytest.raises(Unsupported, match=next(iter(options))):
-            tojax.generate(model, ids, **options)
+            anyjax.generate(model, ids, **options)
     key, near = jax.random.key(0), {"max_tokens": "max_new_tokens"}
     for name, value in {"key": key, "draws": key, "seed": 3, "max_tokens": 3}.items():
         with pytest.raises(Unsupported, match=f"{name}'.*\n.*\n.*mean {near.get(name, 'rng')}"):
-            tojax.generate(model, ids, **{name: value})
+            anyjax.generate(model, ids, **{name: value})
     with pytest.raises(Unsupported, match="generates no text"):
-        tojax.generate(tojax.from_torch(tiny.build("vit")[0]), ids)
+        anyjax.generate(anyjax.from_torch(tiny.build("vit")[0]), ids)
     own = tiny.build("llama")[0]
     own.__class__ = type("Own", (type(own),), {"generate": lambda self: None})
     with pytest.raises(Unsupported, match="of its own"):
-        tojax.generate(tojax.from_torch(own), ids)
+        anyjax.generate(anyjax.from_torch(own), ids)
     with pytest.raises(WrongArguments, match=r"\[batch, length\]"):
-        tojax.generate(model, ids[0])
+        anyjax.generate(model, ids[0])
     with pytest.raises(WrongArguments, match="tokenizer"):
-        tojax.generate(model, ids, stop_strings=["a"])
+        anyjax.generate(model, ids, stop_strings=["a"])
     for criteria in (MaxTimeCriteria(9.0), lambda ids, scores: False):
         with pytest.raises(Unsupported, match=r"the stopping criteria (Max|function)"):
-            tojax.generate(model, ids, stopping_criteria=[criteria])
+            anyjax.generate(model, ids, stopping_criteria=[criteria])
 
 
 @pytest.mark.parametrize("around", [jax.jit, jax.vmap])
@@ -231,8 +231,8 @@ def test_what_is_not_served_is_refused_before_anything_runs():
 def test_a_traced_call_is_refused(around, traced):
     model, ids = built("llama")[1], tiny.ids(7, 2).numpy()
     by = {
-        "params": lambda params: tojax.generate(model.with_params(params), ids),
-        "input_ids": lambda ids: tojax.generate(model, ids),
+        "params": lambda params: anyjax.generate(model.with_params(params), ids),
+        "input_ids": lambda ids: anyjax.generate(model, ids),
     }[traced]
     given = jax.tree.map(lambda x: x[None], model.params) if traced == "params" else ids[None]
     with pytest.raises(WrongArguments, match=f"^{traced} is traced"):
@@ -243,7 +243,7 @@ def test_other_params():
     _, model = built("llama")
     ids = tiny.ids(7, 1)
     halved = model.with_params(jax.tree.map(lambda x: x * 0.9, model.params))
-    got = tojax.generate(halved, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
+    got = anyjax.generate(halved, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
     want = halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
     np.testing.assert_array_equal(got, want.numpy())
     model.to_torch()
@@ -275,17 +275,17 @@ def test_chats_are_streamed(capsys):
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}"
     module = AutoModelForCausalLM.from_pretrained(folder)
-    model, options = tojax.from_torch(module), dict(max_new_tokens=9, do_sample=False)
+    model, options = anyjax.from_torch(module), dict(max_new_tokens=9, do_sample=False)
     chats = [[{"role": "user", "content": text}] for text in ("Hello", "Print a list")]
     asked = dict(padding=True, return_dict=True)
     prompts = tokenizer.apply_chat_template(chats, return_tensors="np", **asked)
     torched = tokenizer.apply_chat_template(chats, return_tensors="pt", **asked)
-    got = tojax.generate(model, **prompts, **options)
+    got = anyjax.generate(model, **prompts, **options)
     np.testing.assert_array_equal(got, module.generate(**torched, **options).numpy())
     one = {k: v[1:] for k, v in prompts.items()}
     capsys.readouterr()
     streamer = TextStreamer(tokenizer, skip_prompt=True)
-    ids = tojax.generate(model, **one, streamer=streamer, **options)
+    ids = anyjax.generate(model, **one, streamer=streamer, **options)
     new = tokenizer.decode(ids[0, one["input_ids"].shape[1] :].tolist())
     assert capsys.readouterr().out.strip() == new.strip() != ""
 
@@ -301,8 +301,8 @@ def test_stop_strings():
     text = tokenizer.decode(free[0, ids.shape[1] :])
     options = dict(max_new_tokens=20, do_sample=False, stop_strings=[text[6:9]])
     want = module.generate(ids, tokenizer=tokenizer, **options).numpy()
-    model = tojax.from_torch(module)
-    got = tojax.generate(model, ids.numpy(), tokenizer=tokenizer, **options)
+    model = anyjax.from_torch(module)
+    got = anyjax.generate(model, ids.numpy(), tokenizer=tokenizer, **options)
     np.testing.assert_array_equal(got, want)
     assert want.shape[1] < free.shape[1]
 
@@ -338,7 +338,7 @@ def test_rows_without_an_end_token_go_on():
     options = dict(max_new_tokens=20, do_sample=False, pad_token_id=0, stopping_criteria=criteria)
     want = module.generate(**ids, **options).numpy()
     arrays = {k: v.numpy() for k, v in ids.items()}
-    got = tojax.generate(tojax.from_torch(module), **arrays, **options)
+    got = anyjax.generate(anyjax.from_torch(module), **arrays, **options)
     np.testing.assert_array_equal(got, want)
 
 
@@ -355,11 +355,11 @@ def test_a_model_that_looks_at_values(where):
 
     module = tiny.build("llama")[0]
     module.register_forward_pre_hook(look, with_kwargs=True)
-    model, ids = tojax.from_torch(module), tiny.ids(5, 2)
+    model, ids = anyjax.from_torch(module), tiny.ids(5, 2)
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     want = module.generate(ids, **options).numpy()
     with pytest.warns(SlowGeneration, match="op by op"):
-        got = tojax.generate(model, ids.numpy(), **options)
+        got = anyjax.generate(model, ids.numpy(), **options)
     np.testing.assert_array_equal(got, want)
     wanted = {Decoding.PADDED: False, Decoding.CACHED: where == "the prompt"}
     assert known(model) == wanted | ({Decoding.RECOMPUTED: False} if where == "every step" else {})
@@ -385,5 +385,5 @@ def test_a_logits_processor_of_ones_own():
     _, model = built("llama")
     given = {"attention_mask": mask.numpy(), "logits_processor": given["logits_processor"]}
     drafted = {"assistant_model": model, "eos_token_id": -1, "do_sample": False}
-    text = tojax.generate(model, ids.numpy(), max_new_tokens=12, **drafted, **given)
+    text = anyjax.generate(model, ids.numpy(), max_new_tokens=12, **drafted, **given)
     np.testing.assert_array_equal(text, got)

@@ -10,10 +10,10 @@ import pytest
 import torch
 import transformers as t
 
-import tojax
+import anyjax
+from anyjax.errors import SlowGeneration, Unsupported, WrongArguments
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -102,7 +102,7 @@ def built(make):
     with torch.no_grad():
         for parameter in module.eval().parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))
-    return module, tojax.from_torch(module), given
+    return module, anyjax.from_torch(module), given
 
 
 def arrays(given):
@@ -140,13 +140,13 @@ def test_pictures_and_videos(make):
     module, model, given = built(make)
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     want = module.generate(**given, **options).numpy()
-    got = tojax.generate(model, **arrays(given), **options)
+    got = anyjax.generate(model, **arrays(given), **options)
     np.testing.assert_array_equal(got, want)
     seen = "pixel_values_videos" if "video_grid_thw" in given else "pixel_values"
     other = given | {seen: 5 - given[seen]}
     want = module.generate(**other, **options).numpy()
     assert (np.asarray(got) != want).any()
-    np.testing.assert_array_equal(tojax.generate(model, **arrays(other), **options), want)
+    np.testing.assert_array_equal(anyjax.generate(model, **arrays(other), **options), want)
 
 
 @pytest.mark.parametrize("rows, cached", [(1, True), (1, False), (2, True)])
@@ -164,12 +164,12 @@ def test_prompts_without_padding_are_seen_as_a_whole(rows, cached):
     options |= dict(return_dict_in_generate=True, eos_token_id=-1, pad_token_id=0)
     with warnings.catch_warnings():  # without a cache each length is a program
         warnings.simplefilter("default" if cached else "ignore", SlowGeneration)
-        got = tojax.generate(model, **arrays(given), **options)
+        got = anyjax.generate(model, **arrays(given), **options)
     for ours, theirs in zip(got.logits, module.generate(**given, **options).logits, strict=True):
         assert_close(ours, theirs.numpy(), reduction=1024)
     with pytest.raises(Unsupported, match="token_type_ids"):
         types = np.zeros_like(given["input_ids"])
-        tojax.generate(model, **arrays(given), token_type_ids=types, use_cache=False)
+        anyjax.generate(model, **arrays(given), token_type_ids=types, use_cache=False)
 
 
 def test_a_loop_with_prompts_that_are_seen_as_a_whole():
@@ -185,7 +185,7 @@ def test_a_loop_with_prompts_that_are_seen_as_a_whole():
 
 
 @pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.filterwarnings("ignore::tojax.errors.SlowGeneration")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.SlowGeneration")
 def test_a_picture_that_has_no_tokens(cached):
     """GIT puts its pictures before the text: positions and masks are shorter than what is seen."""
     torch.manual_seed(0)
@@ -196,7 +196,7 @@ def test_a_picture_that_has_no_tokens(cached):
     options = dict(max_new_tokens=4, do_sample=False, use_cache=cached, output_logits=True)
     options |= dict(return_dict_in_generate=True, eos_token_id=-1, pad_token_id=0)
     given = {"input_ids": tiny.ids(6, 1), "pixel_values": tiny.noise(1, 3, 32, 32)}
-    got = tojax.generate(tojax.from_torch(module), **arrays(given), **options)
+    got = anyjax.generate(anyjax.from_torch(module), **arrays(given), **options)
     for ours, theirs in zip(got.logits, module.generate(**given, **options).logits, strict=True):
         assert_close(ours, theirs.numpy(), reduction=1024)
 
@@ -206,19 +206,19 @@ def test_one_prompt_without_a_picture():
     ids = given["input_ids"][1:, -4:]
     want = module.generate(ids, max_new_tokens=5, do_sample=False).numpy()
     np.testing.assert_array_equal(
-        tojax.generate(model, ids.numpy(), max_new_tokens=5, do_sample=False), want
+        anyjax.generate(model, ids.numpy(), max_new_tokens=5, do_sample=False), want
     )
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.StateDropped")  # of positions, for later calls
-@pytest.mark.filterwarnings("ignore::tojax.errors.StaticArgument")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StateDropped")  # of positions, for later calls
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument")
 @pytest.mark.parametrize("make", [llava, qwen2, video2])
 def test_as_many_tokens_as_parts_of_the_picture(make):
     _, model, given = built(make)
     ids = given["input_ids"].clone()
     ids[-1, (ids[-1] == (101 if make is video2 else PICTURE)).nonzero()[0]] = 7
     with pytest.raises(WrongArguments, match="pixel_values"):
-        tojax.generate(model, **arrays(given | {"input_ids": ids}), max_new_tokens=3)
+        anyjax.generate(model, **arrays(given | {"input_ids": ids}), max_new_tokens=3)
     ids, rest = ids.numpy(), arrays(given)
     first = rest.pop("input_ids")
     with pytest.raises(ValueError, match="do not match, tokens"):
@@ -232,7 +232,7 @@ def test_a_loop_with_pictures(make):
     _, model, given = built(make)
     given = {"attention_mask": np.ones_like(given["input_ids"])} | arrays(given)
     options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
-    want = tojax.generate(model, **given, **options)
+    want = anyjax.generate(model, **given, **options)
     ids, mask = given.pop("input_ids"), given.pop("attention_mask")
     logits, cache = model.cache(ids.shape[1] + 5).prefill(model.params, ids, mask, **given)
 

@@ -9,11 +9,11 @@ import torch
 import transformers
 from transformers import GenerationConfig, Speech2TextConfig
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, Unsupported, WrongArguments
 from tests.hf.generation.outputs import assert_same_output
 from tests.models import tiny
 from tests.sampling import further
-from tojax.errors import MissingRng, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -43,7 +43,7 @@ def built(multilingual=True):
     if multilingual:
         own |= dict(lang_to_id=LANGUAGES, task_to_id={"transcribe": 83, "translate": 84})
     module.generation_config = GenerationConfig(**own)
-    return module, tojax.from_torch(module)
+    return module, anyjax.from_torch(module)
 
 
 def assert_same(multilingual=True, frames=40, **options):
@@ -53,7 +53,7 @@ def assert_same(multilingual=True, frames=40, **options):
     mask = {} if frames <= 40 else {"attention_mask": torch.ones(3, frames, dtype=torch.long)}
     want = module.generate(sound, **options, **mask)
     mask = {k: v.numpy() for k, v in mask.items()}
-    got = tojax.generate(model, input_features=sound.numpy(), **options, **mask)
+    got = anyjax.generate(model, input_features=sound.numpy(), **options, **mask)
     assert_same_output(got, want)
     return got, want
 
@@ -114,7 +114,7 @@ def test_temperature_draws_with_the_key():
     _, model = built()
     sound = tiny.noise(1, 16, 40).numpy()
     draw = lambda seed: np.asarray(
-        tojax.generate(
+        anyjax.generate(
             model,
             input_features=sound,
             language="en",
@@ -125,7 +125,7 @@ def test_temperature_draws_with_the_key():
     ).tolist()
     assert draw(1) == draw(1) != draw(2)
     with pytest.raises(MissingRng):
-        tojax.generate(model, input_features=sound, language="en", temperature=1.0)
+        anyjax.generate(model, input_features=sound, language="en", temperature=1.0)
 
 
 def test_what_is_not_served():
@@ -133,11 +133,11 @@ def test_what_is_not_served():
     sound = tiny.noise(1, 16, 40).numpy()
     for name, value in {"return_token_timestamps": True, "no_speech_threshold": 0.5}.items():
         with pytest.raises(Unsupported, match=name):
-            tojax.generate(model, input_features=sound, language="en", **{name: value})
+            anyjax.generate(model, input_features=sound, language="en", **{name: value})
     with pytest.raises(Unsupported, match="unheard_of"):
-        tojax.generate(model, input_features=sound, language="en", unheard_of=1)
+        anyjax.generate(model, input_features=sound, language="en", unheard_of=1)
     with pytest.raises(WrongArguments, match="Unsupported language"):
-        tojax.generate(model, input_features=sound, language="xx")
+        anyjax.generate(model, input_features=sound, language="xx")
 
 
 @functools.cache
@@ -157,7 +157,7 @@ def translator():
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.15 * torch.randn(parameter.shape))
-    return module, tojax.from_torch(module)
+    return module, anyjax.from_torch(module)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_speech_to_text(options):
     for given in ({}, {"attention_mask": mask}):
         want = module.generate(input_features=sound, **given, **options).numpy()
         given = {k: v.numpy() for k, v in given.items()}
-        got = tojax.generate(model, input_features=sound.numpy(), **given, **options)
+        got = anyjax.generate(model, input_features=sound.numpy(), **given, **options)
         np.testing.assert_array_equal(got, want)
 
 
@@ -181,14 +181,14 @@ def test_a_loop_over_speech():
     _, model = translator()
     sound = 3 * tiny.noise(2, 40, 16).numpy()
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": -1}
-    want = tojax.generate(model, input_features=sound, **options)
+    want = anyjax.generate(model, input_features=sound, **options)
     np.testing.assert_array_equal(_loop(model, sound, 6), want[:, 1:])
     _, model = built()
     sound = 3 * tiny.noise(2, 16, 40).numpy()
     free = {"suppress_tokens": None, "begin_suppress_tokens": None, "eos_token_id": -1}
     own = GenerationConfig(**built()[0].generation_config.to_dict() | free)
     asked = {"language": "en", "task": "transcribe", "generation_config": own}
-    want = np.asarray(tojax.generate(model, input_features=sound, **asked))
+    want = np.asarray(anyjax.generate(model, input_features=sound, **asked))
     begin = np.array([[2, 80, 83, 85]] * 2)
     got = _loop(model, sound, 6, decoder_input_ids=begin)
     np.testing.assert_array_equal(got, want[:, :6])
@@ -214,6 +214,6 @@ def test_drafts():
     noise = lambda i, x: x + 0.01 * jax.random.normal(jax.random.key(i), x.shape)
     draft = model.with_params({k: noise(i, x) for i, (k, x) in enumerate(model.params.items())})
     sound = 3 * tiny.noise(1, 16, 40).numpy()
-    want = tojax.generate(model, input_features=sound, language="en")
-    got = tojax.generate(model, input_features=sound, language="en", assistant_model=draft)
+    want = anyjax.generate(model, input_features=sound, language="en")
+    got = anyjax.generate(model, input_features=sound, language="en", assistant_model=draft)
     np.testing.assert_array_equal(got, want)

@@ -6,11 +6,11 @@ import pytest
 import torch
 import transformers as t
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.models import tiny
 from tests.sampling import further
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 SWITCH = 16
 KINDS = {
@@ -28,7 +28,7 @@ KINDS = {
 OPTIONS = {"max_new_tokens": 14, "eos_token_id": -1, "do_sample": False, "use_cache": True}
 pytestmark = [
     pytest.mark.sample(every=10),
-    pytest.mark.filterwarnings("error::tojax.errors.SlowGeneration"),
+    pytest.mark.filterwarnings("error::anyjax.errors.SlowGeneration"),
 ]
 
 
@@ -52,7 +52,7 @@ def assert_same(make, length=10, batch=2, **options):
     ids, mask = prompts(length, batch)
     options = OPTIONS | options
     want = make().generate(ids, attention_mask=mask, **options)
-    got = tojax.generate(tojax.from_torch(make()), ids.numpy(), mask.numpy(), **options)
+    got = anyjax.generate(anyjax.from_torch(make()), ids.numpy(), mask.numpy(), **options)
     np.testing.assert_array_equal(got, want.numpy())
     return want
 
@@ -73,7 +73,7 @@ def test_frequencies_follow_the_text(case):
 def test_frequencies_follow_positions_that_are_traced():
     """Only one of its ways writes to a number that the module keeps."""
     module = build("Llama", "dynamic")
-    model, ids = tojax.from_torch(module), tiny.ids(20, 1)
+    model, ids = anyjax.from_torch(module), tiny.ids(20, 1)
     call = lambda params, state, ids, at: model.apply(
         params, ids, position_ids=at, use_cache=False, state=state, mutable=True
     )
@@ -123,17 +123,17 @@ def test_streamed_across_the_change():
     make = lambda: build("Phi3", max_position_embeddings=4 * SWITCH)
     ids, streamer = prompts(batch=1)[0], Streamer()
     want = make().generate(ids, **OPTIONS)
-    tojax.generate(tojax.from_torch(make()), ids.numpy(), streamer=streamer, **OPTIONS)
+    anyjax.generate(anyjax.from_torch(make()), ids.numpy(), streamer=streamer, **OPTIONS)
     assert streamer.said == [*want[0].tolist(), "end"]
 
 
 def test_caches_of_their_own_are_refused():
-    model = tojax.from_torch(build("Phi3", max_position_embeddings=4 * SWITCH))
+    model = anyjax.from_torch(build("Phi3", max_position_embeddings=4 * SWITCH))
     ids = prompts()[0].numpy()
     for how in ({"prompt_lookup_num_tokens": 3}, {"guidance_scale": 2.0}):
         with pytest.raises(Unsupported, match="made anew within this text"):
-            tojax.generate(model, ids, **OPTIONS | how)
-        assert tojax.generate(model, ids, **OPTIONS | how | {"max_new_tokens": 6}).shape == (2, 16)
+            anyjax.generate(model, ids, **OPTIONS | how)
+        assert anyjax.generate(model, ids, **OPTIONS | how | {"max_new_tokens": 6}).shape == (2, 16)
     with pytest.raises(Unsupported, match=r"model.cache\(17\) and a prompt of 10 tokens"):
         model.cache(17).prefill(model.params, ids)
     for room, text in ((16, ids), (24, tiny.ids(17).numpy())):
@@ -151,8 +151,8 @@ def test_code_that_loses_the_text_is_refused():
     )
     special = dict(vocab_size=96, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     extra = dict(vision_config=vision, audio_config=audio, max_position_embeddings=64, **special)
-    model = tojax.from_torch(build("Phi4Multimodal", **extra))
+    model = anyjax.from_torch(build("Phi4Multimodal", **extra))
     ids = prompts()[0].numpy()
     with pytest.raises(Unsupported, match="grows beyond 16 tokens"):
-        tojax.generate(model, ids, **OPTIONS)
-    assert tojax.generate(model, ids, **OPTIONS | {"max_new_tokens": 6}).shape == (2, 16)
+        anyjax.generate(model, ids, **OPTIONS)
+    assert anyjax.generate(model, ids, **OPTIONS | {"max_new_tokens": 6}).shape == (2, 16)

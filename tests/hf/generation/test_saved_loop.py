@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, NotNumbers, Unsupported, WrongArguments
 from tests.hf.generation.test_generate import built, padded
 from tests.models import tiny
 from tests.sampling import further
-from tojax.errors import MissingRng, NotNumbers, Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -25,7 +25,7 @@ def greedy(folder):
     model = built("llama")[1]
     model.save(folder / "greedy", IDS, attention_mask=MASK, use_cache=False,
                generate=dict(max_new_tokens=12, do_sample=False))  # fmt: skip
-    return tojax.load(folder / "greedy")
+    return anyjax.load(folder / "greedy")
 
 
 SAMPLED = dict(max_new_tokens=8, do_sample=True, temperature=1.2, top_k=20, top_p=0.9)
@@ -35,7 +35,7 @@ SAMPLED = dict(max_new_tokens=8, do_sample=True, temperature=1.2, top_k=20, top_
 def sampled(folder):
     model = built("llama")[1]
     model.save(folder / "sampled", IDS, use_cache=False, generate=SAMPLED)
-    return tojax.load(folder / "sampled")
+    return anyjax.load(folder / "sampled")
 
 
 def cut(length, rows=3):
@@ -62,7 +62,7 @@ def test_rows_that_nobody_asked_for_do_not_lengthen_the_text(folder):
     free = np.asarray(model.generate(IDS, **SAMPLED, rng=jax.random.key(1), eos_token_id=-1))
     options = SAMPLED | dict(eos_token_id=int(free[0, 10]), pad_token_id=0)
     model.save(folder / "rows", IDS, use_cache=False, generate=options)
-    loaded = tojax.load(folder / "rows")
+    loaded = anyjax.load(folder / "rows")
     given = cut(9, 1) | {"rng": jax.random.key(1)}
     want = model.generate(**given, **options)
     assert want.shape[1] < 9 + 8
@@ -90,7 +90,7 @@ def test_end_tokens(folder):
     options = dict(max_new_tokens=10, do_sample=False, pad_token_id=0)
     options |= dict(eos_token_id=[int(free[0, 11]), int(free[1, 14])], min_new_tokens=2)
     model.save(folder / "ends", IDS, use_cache=False, generate=options)
-    loaded = tojax.load(folder / "ends")
+    loaded = anyjax.load(folder / "ends")
     for length in (9, 6):
         want = np.asarray(model.generate(**cut(length), **options))
         assert length < 9 or (want[:, 12:] == 0).any()
@@ -104,7 +104,7 @@ def test_numbers_that_move_with_the_prompt(folder):
     options |= dict(min_new_tokens=4, forced_eos_token_id=6, repetition_penalty=1.4)
     options |= dict(exponential_decay_length_penalty=(2, 3.0))
     model.save(folder / "moving", IDS, use_cache=False, generate=options)
-    loaded = tojax.load(folder / "moving")
+    loaded = anyjax.load(folder / "moving")
     for length in (9, 1):
         want = model.generate(**cut(length), **options)
         np.testing.assert_array_equal(loaded.generate(**cut(length)), want)
@@ -114,7 +114,7 @@ def test_a_greatest_length(folder):
     model = built("llama")[1]
     options = dict(max_length=16, do_sample=False, eos_token_id=-1)
     model.save(folder / "most", IDS, use_cache=False, generate=options)
-    loaded = tojax.load(folder / "most")
+    loaded = anyjax.load(folder / "most")
     for length in (9, 4):
         want = model.generate(**cut(length), **options)
         assert want.shape[1] == 16
@@ -128,7 +128,7 @@ def test_other_families(folder, name):
     model = built(name)[1]
     options = dict(max_new_tokens=10, do_sample=False)
     model.save(folder / name, IDS, attention_mask=MASK, use_cache=False, generate=options)
-    loaded = tojax.load(folder / name)
+    loaded = anyjax.load(folder / name)
     for length in (9, 4):
         np.testing.assert_array_equal(
             loaded.generate(**cut(length)), model.generate(**cut(length), **options)
@@ -139,7 +139,7 @@ def test_a_recurrent_state_takes_prompts_of_one_length(folder):
     model, ids = built("mamba")[1], tiny.ids(7, 2).numpy()
     options = dict(max_new_tokens=6, do_sample=False)
     model.save(folder / "mamba", ids, use_cache=False, generate=options)
-    loaded = tojax.load(folder / "mamba")
+    loaded = anyjax.load(folder / "mamba")
     np.testing.assert_array_equal(loaded.generate(ids), model.generate(ids, **options))
     with pytest.raises(WrongArguments, match="2 rows of 7 tokens"):
         loaded.generate(ids[:, 1:])
@@ -152,7 +152,7 @@ def test_several_answers(folder):
     model.save(folder / "answers", IDS, use_cache=False, generate=options)
     key = jax.random.key(4)
     want = model.generate(**cut(6), **options, rng=key)
-    got = tojax.load(folder / "answers").generate(**cut(6), rng=key)
+    got = anyjax.load(folder / "answers").generate(**cut(6), rng=key)
     assert got.shape[0] == 6
     np.testing.assert_array_equal(got, want)
 
@@ -201,12 +201,12 @@ def test_tokens_outside_of_the_vocabulary(greedy):
 def test_a_model_without_its_loop(tmp_path):
     built("llama")[1].save(tmp_path / "m", IDS, use_cache=False)
     with pytest.raises(Unsupported, match="was saved without its decoding loop"):
-        tojax.load(tmp_path / "m").generate(IDS)
+        anyjax.load(tmp_path / "m").generate(IDS)
 
 
 def test_a_loaded_model_is_saved_with_its_loop(greedy, tmp_path):
     greedy.save(tmp_path / "m", IDS, attention_mask=MASK, use_cache=False)
-    again = tojax.load(tmp_path / "m")
+    again = anyjax.load(tmp_path / "m")
     np.testing.assert_array_equal(again.generate(IDS, MASK), greedy.generate(IDS, MASK))
     with pytest.raises(Unsupported, match="generates no text"):
         greedy.save(tmp_path / "m", IDS, generate=dict(max_new_tokens=3))
@@ -218,7 +218,7 @@ def test_any_number_of_prompts(folder, options):
     shapes = dict.fromkeys(("input_ids", "attention_mask"), "batch, length")
     call = dict(attention_mask=MASK, use_cache=False, shapes=shapes)
     model.save(folder / "any", IDS, **call, generate=options)
-    loaded = tojax.load(folder / "any")
+    loaded = anyjax.load(folder / "any")
     rng = {"rng": jax.random.key(5)} if options["do_sample"] else {}
     many = {k: np.concatenate([v, v[::-1]])[:5] for k, v in cut(6).items()}
     for given in (cut(9), cut(4, 1), many):

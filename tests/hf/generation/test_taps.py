@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.transforms import edit, intermediates, roll
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.transforms import edit, intermediates, roll
 
 IDS = np.arange(10).reshape(2, 5)
 LAYERS = r"layers\.\d+$"
@@ -28,9 +28,9 @@ def llama():
 
 @pytest.mark.parametrize("prepare", [lambda model: model, lambda model: roll(model, IDS)])
 def test_each_step_has_the_values_of_a_call_with_the_whole_text(llama, prepare):
-    model = tojax.from_torch(llama)
-    ids, steps = tojax.generate(intermediates(prepare(model), LAYERS), IDS, max_new_tokens=6)
-    np.testing.assert_array_equal(ids, tojax.generate(model, IDS, max_new_tokens=6))
+    model = anyjax.from_torch(llama)
+    ids, steps = anyjax.generate(intermediates(prepare(model), LAYERS), IDS, max_new_tokens=6)
+    np.testing.assert_array_equal(ids, anyjax.generate(model, IDS, max_new_tokens=6))
     _, expected = intermediates(model, LAYERS)(np.asarray(ids)[:, :-1])
     assert [*steps] == [*expected]
     for path, values in steps.items():
@@ -40,8 +40,8 @@ def test_each_step_has_the_values_of_a_call_with_the_whole_text(llama, prepare):
 
 @pytest.mark.parametrize("prepare", [lambda model: model, lambda model: roll(model, IDS)])
 def test_an_edit_holds_for_every_step_as_torchs_hook_does(llama, prepare):
-    negative = edit(prepare(tojax.from_torch(llama)), {r"layers\.2$": lambda hidden: -hidden})
-    ids = tojax.generate(negative, IDS, max_new_tokens=6)
+    negative = edit(prepare(anyjax.from_torch(llama)), {r"layers\.2$": lambda hidden: -hidden})
+    ids = anyjax.generate(negative, IDS, max_new_tokens=6)
     handle = llama.model.layers[2].register_forward_hook(lambda module, args, out: -out)
     expected = llama.generate(torch.from_numpy(IDS), max_new_tokens=6, do_sample=False)
     handle.remove()
@@ -50,6 +50,6 @@ def test_an_edit_holds_for_every_step_as_torchs_hook_does(llama, prepare):
 
 @pytest.mark.parametrize("option", [{"num_beams": 2}, {"use_cache": False}])
 def test_ways_of_decoding_without_one_value_a_step_are_refused(llama, option):
-    with pytest.raises(Unsupported, match="together with tojax"):
-        model = intermediates(tojax.from_torch(llama), LAYERS)
-        tojax.generate(model, IDS, max_new_tokens=6, **option)
+    with pytest.raises(Unsupported, match="together with anyjax"):
+        model = intermediates(anyjax.from_torch(llama), LAYERS)
+        anyjax.generate(model, IDS, max_new_tokens=6, **option)

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers as t
 
-import tojax
+import anyjax
 from tests.models import tiny
 from tests.sampling import further
 
@@ -57,5 +57,5 @@ def test_what_is_outside_of_the_window_is_not_seen(case):
     mask[0, 0] = 0
     options = {"max_new_tokens": 12, "eos_token_id": -1, "do_sample": False}
     want = module.generate(ids, attention_mask=mask, **options)
-    got = tojax.generate(tojax.from_torch(module), ids.numpy(), mask.numpy(), **options)
+    got = anyjax.generate(anyjax.from_torch(module), ids.numpy(), mask.numpy(), **options)
     np.testing.assert_array_equal(got, want.numpy())

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
-import tojax
-from tojax.errors import BadCheckpoint
+import anyjax
+from anyjax.errors import BadCheckpoint
 
 BASE = "examples/tiny-llama"
 IDS = np.arange(12)[None]
@@ -35,7 +35,7 @@ def adapter(tmp_path_factory):
 
 def test_values_and_trainable_params(adapter):
     folder, want = adapter
-    model = tojax.from_pretrained(BASE, adapter=folder)
+    model = anyjax.from_pretrained(BASE, adapter=folder)
     np.testing.assert_allclose(model(IDS).logits, want, rtol=1e-4, atol=1e-4)
     assert all("lora_" in name for name in model.params)
     assert len(model.params) == 16
@@ -46,9 +46,9 @@ def test_values_and_trainable_params(adapter):
 
 def test_the_adapters_folder_is_enough(adapter):
     folder, want = adapter
-    model = tojax.from_pretrained(folder)
+    model = anyjax.from_pretrained(folder)
     np.testing.assert_allclose(model(IDS).logits, want, rtol=1e-4, atol=1e-4)
-    text = tojax.generate(model, IDS, max_new_tokens=3)
+    text = anyjax.generate(model, IDS, max_new_tokens=3)
     assert text.shape == (1, 15)
 
 
@@ -64,16 +64,16 @@ def test_an_adapter_of_another_model_is_refused(adapter, tmp_path):
         weights | {name: np.zeros((4, 7), np.float32)}, tmp_path / "adapter_model.safetensors"
     )
     with pytest.raises(BadCheckpoint, match="does not fit the model"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)
     del weights[name]
     save_file(weights, tmp_path / "adapter_model.safetensors")
     with pytest.raises(BadCheckpoint, match="missing adapter keys"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)
 
 
 def test_a_folder_without_weights_or_base_is_refused(adapter, tmp_path):
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
     with pytest.raises(BadCheckpoint, match="names no base_model_name_or_path"):
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
     with pytest.raises(BadCheckpoint, match=r"has no adapter_model\.safetensors"):
-        tojax.from_pretrained(BASE, adapter=tmp_path)
+        anyjax.from_pretrained(BASE, adapter=tmp_path)

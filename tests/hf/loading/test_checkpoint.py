@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, HubUnreachable, NewWeights, Unsupported
+from anyjax.hf.loading.checkpoint import find_checkpoint
 from tests.models import tiny
-from tojax.errors import BadCheckpoint, HubUnreachable, NewWeights, Unsupported
-from tojax.hf.loading.checkpoint import find_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +38,22 @@ def lines(call, error=BadCheckpoint):
 
 def test_loads(saved):
     module, inputs = tiny.build("llama")
-    model = tojax.from_pretrained(saved)
+    model = anyjax.from_pretrained(saved)
     assert type(model.source.module) is type(module)
     assert abs(model(**inputs).logits - module(**inputs).logits.detach().numpy()).max() < 1e-4
 
 
 def test_dtype(saved):
-    model = tojax.from_pretrained(saved, dtype="bfloat16")
+    model = anyjax.from_pretrained(saved, dtype="bfloat16")
     assert {str(v.dtype) for v in model.params.values()} == {"bfloat16"}
 
 
 def test_task(saved):
     with pytest.warns(NewWeights, match=r"has no score.weight: torch drew them at random") as told:
-        model = tojax.from_pretrained(saved, task="SequenceClassification")
+        model = anyjax.from_pretrained(saved, task="SequenceClassification")
     assert model.source.name == "LlamaForSequenceClassification"
     assert told[0].filename == __file__
-    said = lines(lambda: tojax.from_pretrained(saved, task="Nonsense"), Unsupported)
+    said = lines(lambda: anyjax.from_pretrained(saved, task="Nonsense"), Unsupported)
     assert said[0] == "no head for the task 'Nonsense'"
 
 
@@ -63,11 +63,11 @@ def test_the_own_head_is_not_drawn(folder):
     norm = weights.pop("model.norm.weight")
     weights["old_head.weight"] = norm.clone()
     save_file(weights, file, told)
-    said = lines(lambda: tojax.from_pretrained(folder, task="CausalLM"))
+    said = lines(lambda: anyjax.from_pretrained(folder, task="CausalLM"))
     assert said[0].endswith("LlamaForCausalLM: 1 missing; missing    model.norm.weight")
-    assert "unexpected old_head.weight" in lines(lambda: tojax.from_pretrained(folder))[0]
+    assert "unexpected old_head.weight" in lines(lambda: anyjax.from_pretrained(folder))[0]
     save_file(weights | {"model.norm.weight": norm}, file, told)
-    assert tojax.from_pretrained(folder, task="CausalLM")(input_ids=np.array([[1, 2]])).logits.size
+    assert anyjax.from_pretrained(folder, task="CausalLM")(input_ids=np.array([[1, 2]])).logits.size
 
 
 def test_empty_folder(tmp_path):
@@ -95,11 +95,11 @@ def test_config_of_something_else(folder):
 def test_truncated_weights(folder):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    said = lines(lambda: tojax.from_pretrained(folder))
+    said = lines(lambda: anyjax.from_pretrained(folder))
     assert said[0] == "model.safetensors is no complete safetensors file"
     file.write_bytes(b"garbage")
     assert (
-        lines(lambda: tojax.from_pretrained(folder))[0]
+        lines(lambda: anyjax.from_pretrained(folder))[0]
         == "model.safetensors is no complete safetensors file"
     )
 
@@ -108,11 +108,11 @@ def test_pickled_weights_are_refused(folder):
     (folder / "model.safetensors").unlink()
     module, _ = tiny.build("llama")
     torch.save(module.state_dict(), folder / "pytorch_model.bin")
-    said = lines(lambda: tojax.from_pretrained(folder))
+    said = lines(lambda: anyjax.from_pretrained(folder))
     assert said[0] == "the weights are pickled (pytorch_model.bin)"
     assert "allow_pickle=True" in said[3]
-    model = tojax.from_pretrained(folder, allow_pickle=True)
-    assert len(model.params) == len(tojax.from_torch(module).params)
+    model = anyjax.from_pretrained(folder, allow_pickle=True)
+    assert len(model.params) == len(anyjax.from_torch(module).params)
 
 
 def test_no_weights(folder):
@@ -138,17 +138,17 @@ def test_missing_extra_and_misshaped_weights(folder):
     del tensors["model.norm.weight"]
     tensors["model.surplus"] = torch.ones(2)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    said = lines(lambda: tojax.from_pretrained(folder))
+    said = lines(lambda: anyjax.from_pretrained(folder))
     assert "1 missing, 1 unexpected; missing    model.norm.weight; unexpected" in said[0]
     assert said[0].endswith("model.surplus")
     tensors["model.norm.weight"] = torch.ones(5)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    assert "model.norm.weight" in " ".join(lines(lambda: tojax.from_pretrained(folder)))
+    assert "model.norm.weight" in " ".join(lines(lambda: anyjax.from_pretrained(folder)))
 
 
 def test_code_of_its_own_is_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoModelForCausalLM": "modeling_mine.Mine"}
     (folder / "config.json").write_text(json.dumps(config))
-    said = lines(lambda: tojax.from_pretrained(folder), Unsupported)
+    said = lines(lambda: anyjax.from_pretrained(folder), Unsupported)
     assert "brings model code of its own (modeling_mine.Mine)" in said[0]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tojax.errors import BadCheckpoint, Unsupported
-from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import (
+from anyjax.errors import BadCheckpoint, Unsupported
+from anyjax.hf.loading.checkpoint import stored_in
+from anyjax.hf.loading.deferred import (
     LIBC,
     PIECE,
     Node,
@@ -159,7 +159,7 @@ def test_writes_to_parts_are_refused(fresh):
 
 @pytest.mark.parametrize("libc", [LIBC, None], ids=["populated", "other systems"])
 def test_a_tensor_of_several_pieces(libc, tmp_path, monkeypatch):
-    monkeypatch.setattr("tojax.hf.loading.deferred.LIBC", libc)
+    monkeypatch.setattr("anyjax.hf.loading.deferred.LIBC", libc)
     whole = {"flag": torch.tensor([True]), "a": torch.arange(5 * PIECE // 2 - 3).byte()}
     whole["b"] = torch.arange(5 * PIECE // 8 - 3.0)
     save_file(whole, tmp_path / "model.safetensors")

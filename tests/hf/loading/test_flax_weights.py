@@ -9,10 +9,10 @@ import pytest
 import torch
 from flax import serialization, traverse_util
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, NewWeights
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, NewWeights
 
 KERNELS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)
 
@@ -50,7 +50,7 @@ def written(folder, module, tree):
 def test_a_flax_checkpoint_loads_as_it_is(name, tmp_path):
     module, inputs = tiny.build(name)
     written(tmp_path, module, in_flax(module))
-    model = tojax.from_pretrained(tmp_path)
+    model = anyjax.from_pretrained(tmp_path)
     for key, value in module.named_parameters():
         np.testing.assert_array_equal(model.params[key], value.detach().numpy())
     inputs = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
@@ -67,7 +67,7 @@ def test_another_head_in_bfloat16(tmp_path):
     half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), tree["bert"])
     written(tmp_path, module, {"params": {"bert": half}})
     with pytest.warns(NewWeights, match=r"pooler.dense.bias, pooler.dense.weight:"):
-        model = tojax.from_pretrained(tmp_path, task="Base", dtype="float32")
+        model = anyjax.from_pretrained(tmp_path, task="Base", dtype="float32")
     name = "encoder.layer.0.output.dense.weight"
     want = module.bert.get_parameter(name).detach().float().numpy()
     np.testing.assert_array_equal(model.params[name], want)
@@ -85,7 +85,7 @@ def test_shards(tmp_path):
         weight_map |= dict.fromkeys(names, f"{shard}.msgpack")
     index = tmp_path / "flax_model.msgpack.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
-    model = tojax.from_pretrained(tmp_path)
+    model = anyjax.from_pretrained(tmp_path)
     assert set(model.params) == {k for k, _ in module.named_parameters()}
 
 
@@ -95,8 +95,8 @@ def test_missing_and_damaged_weights(tmp_path):
     del tree["bert"]["encoder"]["layer"]["0"]["output"]
     written(tmp_path, module, tree)
     with pytest.raises(BadCheckpoint, match=r"missing +bert.encoder.layer.0.output"):
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
     file = tmp_path / "flax_model.msgpack"
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(BadCheckpoint, match=r"flax_model.msgpack cannot be read"):
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)

@@ -13,13 +13,13 @@ import transformers
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
+from anyjax.hf.loading import load
+from anyjax.hf.loading.checkpoint import stored_in
+from anyjax.hf.loading.deferred import Reader
 from tests.models import tiny
 from tests.sampling import further
-from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
-from tojax.hf.loading import load
-from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Reader
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -53,8 +53,8 @@ def assert_same(got, want):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_arrays_are_those_of_transformers(name, dtype, tmp_path):
     module, _ = write(name, tmp_path)
-    model = tojax.from_pretrained(tmp_path, dtype=dtype)
-    want = tojax.from_torch(type(module).from_pretrained(tmp_path, dtype=dtype or "auto").eval())
+    model = anyjax.from_pretrained(tmp_path, dtype=dtype)
+    want = anyjax.from_torch(type(module).from_pretrained(tmp_path, dtype=dtype or "auto").eval())
     assert_same(model.params, want.params)
     assert_same(model.state, want.state)
     assert type(model.source.module) is type(module)
@@ -92,7 +92,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_arrays_do_not_follow_their_file(change, aligned):
     folder, weights = aligned
-    model = tojax.from_pretrained(folder)
+    model = anyjax.from_pretrained(folder)
     CHANGES[change](folder / "model.safetensors")
     assert_same(model.params, {k: weights[k] for k in model.params})
 
@@ -101,7 +101,7 @@ def test_donated_arrays_leave_their_file(aligned):
     folder, weights = aligned
     file = folder / "model.safetensors"
     content = file.read_bytes()
-    params = tojax.from_pretrained(folder).params
+    params = anyjax.from_pretrained(folder).params
     double = jax.jit(lambda params: {k: 2 * x for k, x in params.items()}, donate_argnums=0)
     doubled = double(params)
     assert all(x.is_deleted() for x in params.values())
@@ -115,21 +115,21 @@ def test_experts_are_merged_from_their_own_files(tmp_path):
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     experts = [n for n in index if ".experts.1." in n]
     assert experts and len(set(index.values())) > 2
-    model = tojax.from_pretrained(tmp_path)
+    model = anyjax.from_pretrained(tmp_path)
     assert not set(experts) & set(model.params)
     assert abs(model(**inputs).logits - module(**inputs).logits.detach().numpy()).max() < 1e-4
 
     file = tmp_path / index[experts[0]]
     save_file({k: v for k, v in load_file(file).items() if k != experts[0]}, file, {"format": "pt"})
     with pytest.raises(BadCheckpoint):
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
 
 
 def test_generates_without_torch_weights(llama):
     module = transformers.LlamaForCausalLM.from_pretrained(llama).eval()
-    model, ids = tojax.from_pretrained(llama), tiny.ids(7, 2)
+    model, ids = anyjax.from_pretrained(llama), tiny.ids(7, 2)
     want = module.generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1).numpy()
-    got = tojax.generate(model, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
+    got = anyjax.generate(model, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
     np.testing.assert_array_equal(got, want)
 
 
@@ -141,7 +141,7 @@ def test_every_misfit_is_named(llama, tmp_path):
     kept = {k: v[:3].clone() if k in cut else v for k, v in tensors.items() if k not in gone}
     save_file(kept | {"surplus": torch.ones(1)}, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(BadCheckpoint) as caught:
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
     said = str(caught.value)
     assert all(name in said for name in (*gone, *cut, "surplus"))
     assert f"{cut[0]} is [3], not [32]" in said
@@ -152,11 +152,11 @@ def test_nan_is_a_value(llama, tmp_path):
     tensors["model.norm.weight"][0] = float("nan")
     (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    assert np.isnan(tojax.from_pretrained(tmp_path).params["model.norm.weight"][0])
+    assert np.isnan(anyjax.from_pretrained(tmp_path).params["model.norm.weight"][0])
 
 
 def test_nothing_is_printed_where_there_is_no_terminal(llama, capfd):
-    tojax.from_pretrained(llama)
+    anyjax.from_pretrained(llama)
     assert capfd.readouterr() == ("", "")
 
 
@@ -191,12 +191,12 @@ def test_code_of_its_own_runs_when_it_is_trusted(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(told))
     save_file({"scale": torch.tensor([3.0, 5.0])}, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(Unsupported, match=r"modeling_mine\.MineModel"):
-        tojax.from_pretrained(tmp_path)
-    model = tojax.from_pretrained(tmp_path, trust_remote_code=True)
+        anyjax.from_pretrained(tmp_path)
+    model = anyjax.from_pretrained(tmp_path, trust_remote_code=True)
     assert type(model.source.module).__name__ == "MineModel"
     assert model(np.ones(2, np.float32)).tolist() == [5.0, 7.0]
     model.save_pretrained(tmp_path / "copy")
-    back = tojax.from_pretrained(tmp_path / "copy", trust_remote_code=True)
+    back = anyjax.from_pretrained(tmp_path / "copy", trust_remote_code=True)
     assert back(np.ones(2, np.float32)).tolist() == [5.0, 7.0]
 
 
@@ -215,7 +215,7 @@ RULES = {
 @pytest.mark.parametrize("plan", [None, RULES, list(RULES.items())])
 def test_on_a_mesh(name, plan, tmp_path):
     module, inputs = write(name, tmp_path)
-    model, alone = (tojax.from_pretrained(tmp_path, mesh=m, plan=p)
+    model, alone = (anyjax.from_pretrained(tmp_path, mesh=m, plan=p)
                     for m, p in ((mesh(), plan), (None, None)))  # fmt: skip
     assert_same(model.params, alone.params)
     assert_same(model.state, alone.state)
@@ -233,8 +233,8 @@ def test_on_a_mesh(name, plan, tmp_path):
 def test_plans_by_name(name, plan, tmp_path):
     """As from a module: the class's plan, or the program's, before any weight is read."""
     module, inputs = write(name, tmp_path)
-    model = tojax.from_pretrained(tmp_path, mesh=mesh(), plan=plan)
-    want = tojax.parallel.shard(tojax.from_torch(module), mesh(), plan)
+    model = anyjax.from_pretrained(tmp_path, mesh=mesh(), plan=plan)
+    want = anyjax.parallel.shard(anyjax.from_torch(module), mesh(), plan)
     specs = lambda model: {k: v.sharding.spec for k, v in model.params.items()}
     assert specs(model) == specs(want)
     assert any("model" in spec for spec in specs(model).values())
@@ -251,7 +251,7 @@ def test_devices_read_their_own_part(axes, parts, llama, monkeypatch):
             super().__init__(sizes.append)
 
     monkeypatch.setattr(load, "Reader", Counting)
-    model = tojax.from_pretrained(
+    model = anyjax.from_pretrained(
         llama, mesh=mesh(AxisType.Explicit), plan={"": PartitionSpec(axes)}
     )
     assert all(v.addressable_shards[0].data.size * parts == v.size for v in model.params.values())
@@ -260,10 +260,10 @@ def test_devices_read_their_own_part(axes, parts, llama, monkeypatch):
 
 def test_plans_that_do_not_fit(llama):
     with pytest.raises(WrongArguments, match="a plan needs a mesh"):
-        tojax.from_pretrained(llama, plan=RULES)
+        anyjax.from_pretrained(llama, plan=RULES)
     wrong = {r"norm": PartitionSpec("model", "data"), r"q_proj": PartitionSpec("rows")}
     with pytest.raises(WrongArguments) as caught:
-        tojax.from_pretrained(llama, mesh=mesh(), plan=wrong)
+        anyjax.from_pretrained(llama, mesh=mesh(), plan=wrong)
     said = str(caught.value).splitlines()[0]
     assert "model.norm.weight [32]" in said and "layers.1.self_attn.q_proj.weight" in said
 
@@ -286,15 +286,15 @@ def test_nothing_is_read_for_a_bad_plan(said, llama, monkeypatch):
 
     monkeypatch.setattr(load, "Reader", Counting)
     with pytest.raises(WrongArguments, match=said):
-        tojax.from_pretrained(llama, mesh=mesh(), **BAD_PLANS[said])
+        anyjax.from_pretrained(llama, mesh=mesh(), **BAD_PLANS[said])
     assert not sizes
 
 
 def test_sharded_arrays_can_be_saved(llama, tmp_path):
-    model = tojax.from_pretrained(llama, mesh=mesh(), plan=RULES)
+    model = anyjax.from_pretrained(llama, mesh=mesh(), plan=RULES)
     model.save_pretrained(tmp_path / "copy")
     assert_same(
-        tojax.from_pretrained(tmp_path / "copy").params, tojax.from_pretrained(llama).params
+        anyjax.from_pretrained(tmp_path / "copy").params, anyjax.from_pretrained(llama).params
     )
     assert isinstance(model.params["lm_head.weight"].sharding, NamedSharding)
 
@@ -309,5 +309,5 @@ def test_sharded_arrays_can_be_saved(llama, tmp_path):
     ],
 )
 def test_arguments_that_neighbours_have(given, said):
-    with pytest.raises(tojax.errors.WrongArguments, match=said):
-        tojax.from_pretrained("examples/tiny-llama", **given)
+    with pytest.raises(anyjax.errors.WrongArguments, match=said):
+        anyjax.from_pretrained("examples/tiny-llama", **given)

@@ -2,8 +2,8 @@
 
 import shutil
 
-from tojax.hf.loading.checkpoint import find_checkpoint
-from tojax.hf.loading.meta import operators, skeleton
+from anyjax.hf.loading.checkpoint import find_checkpoint
+from anyjax.hf.loading.meta import operators, skeleton
 
 DEMO = "examples/tiny-llama"
 

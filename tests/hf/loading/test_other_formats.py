@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import BadCheckpoint, Unsupported
-from tojax.hf.loading.checkpoint import find_checkpoint
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported
+from anyjax.hf.loading.checkpoint import find_checkpoint
 
 pytestmark = pytest.mark.sample(every=2)
 
-CALLS = [tojax.from_pretrained, tojax.convert, lambda x: find_checkpoint(x, need_weights=False)]
+CALLS = [anyjax.from_pretrained, anyjax.convert, lambda x: find_checkpoint(x, need_weights=False)]
 
 
 def said(call, source, error):
@@ -24,7 +24,7 @@ def said(call, source, error):
 def test_onnx(call, tmp_path):
     """As a file, also one that is not there, and as what a folder holds."""
     file = tmp_path / "model.onnx"
-    if call is tojax.convert:
+    if call is anyjax.convert:
         assert "cannot be read" in said(call, "missing.onnx", BadCheckpoint)[0]
     else:
         what, do = said(call, "missing.onnx", BadCheckpoint)
@@ -49,10 +49,10 @@ def test_weights_alone(name, tmp_path):
 
 
 def test_saved_models(tmp_path):
-    tojax.from_torch(torch.nn.ReLU()).save(tmp_path / "m", np.ones(2, np.float32))
-    what, do = said(tojax.from_pretrained, tmp_path / "m", BadCheckpoint)
-    assert what == "m is a saved model, no checkpoint" and "tojax.load(folder)" in do
+    anyjax.from_torch(torch.nn.ReLU()).save(tmp_path / "m", np.ones(2, np.float32))
+    what, do = said(anyjax.from_pretrained, tmp_path / "m", BadCheckpoint)
+    assert what == "m is a saved model, no checkpoint" and "anyjax.load(folder)" in do
     (tmp_path / "t").mkdir()
     (tmp_path / "t/saved_model.pb").touch()
-    what, do = said(tojax.from_pretrained, tmp_path / "t", BadCheckpoint)
+    what, do = said(anyjax.from_pretrained, tmp_path / "t", BadCheckpoint)
     assert what.startswith("t is TensorFlow's SavedModel") and "from_tensorflow" in do

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.onnx.agree import agree, model, normal
-from tojax.errors import DataDependent
 
 IF = """m (float[3] x) => (float[3] y)
 { s = ReduceSum <keepdims: int = 0> (x) c = Greater(s, zero)
@@ -27,7 +27,7 @@ def test_branches_of_different_shapes():
     text = """m (bool c, float[3] x) => (float[n] y)
     { y = If (c) <then_branch = t () => (float[3] a) { a = Exp(x) },
                   else_branch = e () => (float[6] b) { b = Concat <axis: int = 0> (x, x) }> }"""
-    converted = tojax.from_onnx(model(text))
+    converted = anyjax.from_onnx(model(text))
     x = normal(3)
     for c in (True, False):
         assert converted.apply({}, jax.numpy.asarray(c), x).shape == ((3,) if c else (6,))

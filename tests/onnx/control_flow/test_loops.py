@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.onnx.agree import agree, model, normal, slope
-from tojax.errors import DataDependent
 
 SUM = """m (float[3] x) => (float[3] last, float[5, 3] rows)
 { last, rows = Loop (five, true, x) <body = b (int64 i, bool go, float[3] s) =>
@@ -38,9 +38,9 @@ def test_a_value_ends_the_loop_and_it_has_a_gradient():
 def test_a_number_of_turns_that_is_an_argument():
     text = SUM.replace("(float[3] x)", "(int64 five, float[3] x)", 1)
     weights = {k: v for k, v in WEIGHTS.items() if k != "five"}
-    converted = tojax.from_onnx(model(text.replace("[5, 3]", "[n, 3]"), weights=weights))
+    converted = anyjax.from_onnx(model(text.replace("[5, 3]", "[n, 3]"), weights=weights))
     x = normal(3)
-    with pytest.warns(tojax.errors.StaticArgument, match="five"):
+    with pytest.warns(anyjax.errors.StaticArgument, match="five"):
         for n in (0, 2):
             assert converted(np.int64(n), x)["rows"].shape == (n, 3)
     with pytest.raises(DataDependent, match=r"turns of a Loop"):
@@ -65,8 +65,8 @@ def test_turns_draw_different_numbers():
       (bool on, float[3] t, float[3] row)
       { on = Identity(go) row = RandomNormalLike(s) t = Add(s, row) }> }"""
     weights = {"two": np.int64(2), "true": np.asarray(True)}
-    converted = tojax.from_onnx(model(text, weights=weights))
+    converted = anyjax.from_onnx(model(text, weights=weights))
     rows = converted(normal(3), rng=jax.random.key(0))["rows"]
     assert np.abs(rows[0] - rows[1]).min() > 0
-    with pytest.raises(tojax.errors.MissingRng, match="RandomNormalLike"):
+    with pytest.raises(anyjax.errors.MissingRng, match="RandomNormalLike"):
         converted(normal(3))

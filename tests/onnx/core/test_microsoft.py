@@ -4,9 +4,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from tojax.onnx.core import microsoft
-from tojax.onnx.core.schema import op_of, plain, table
-from tojax.table import REQUIRED, Param
+from anyjax.onnx.core import microsoft
+from anyjax.onnx.core.schema import op_of, plain, table
+from anyjax.table import REQUIRED, Param
 
 state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
 DOMAINS = ("", "com.microsoft")

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import TableError, Unsupported
+from anyjax.onnx.core.nodes import Node
+from anyjax.onnx.core.running import HANDLERS
+from anyjax.onnx.core.schema import Op, inputs, key_of, op_of, read, row_of, table, versions
+from anyjax.onnx.engine import binding
+from anyjax.table import REQUIRED
 from tests.onnx.agree import agree, model, normal
-from tojax.errors import TableError, Unsupported
-from tojax.onnx.core.nodes import Node
-from tojax.onnx.core.running import HANDLERS
-from tojax.onnx.core.schema import Op, inputs, key_of, op_of, read, row_of, table, versions
-from tojax.onnx.engine import binding
-from tojax.table import REQUIRED
 
 NEWEST = 28
 
@@ -44,7 +44,7 @@ def test_versions_and_keys():
 
 def test_a_row_that_does_not_fit():
     with pytest.raises(TableError, match=r"declare \(A, B\)"):
-        tojax.onnx.lowers("Add")(lambda x, y: x)
+        anyjax.onnx.lowers("Add")(lambda x, y: x)
 
 
 def test_attributes_of_older_versions_are_inputs_of_newer_ones():
@@ -65,4 +65,4 @@ def test_attributes_of_older_versions_are_inputs_of_newer_ones():
 def test_what_no_row_knows_is_refused():
     proto = model("m (float[2] x) => (float[2] y) { y = Relu <slope: float = 2.0> (x) }")
     with pytest.raises(Unsupported, match=r"Relu with slope=2.0[\s\S]*node 'y'"):
-        tojax.from_onnx(proto)
+        anyjax.from_onnx(proto)

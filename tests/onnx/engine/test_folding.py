@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax import export
 
-import tojax
+import anyjax
 from tests.onnx.agree import agree, model, normal
 
 FLAT = """m (float[b, c, h, w] x) => (float[b, k] y)
@@ -22,7 +22,7 @@ def test_shapes_in_64_bits():
 
 
 def test_symbolic_sizes():
-    converted = tojax.from_onnx(model(FLAT, weights=CONSTANTS))
+    converted = anyjax.from_onnx(model(FLAT, weights=CONSTANTS))
     shape = export.symbolic_shape("b, 3, 4, w")
     program = export.export(jax.jit(lambda x: converted.apply({}, x)))(
         jax.ShapeDtypeStruct(shape, np.float32)

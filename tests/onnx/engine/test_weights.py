@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.onnx.agree import agree, model, normal
 
 NET = """m (float[n, 3, 8, 8] x) => (float[n, k] y)
@@ -34,9 +34,9 @@ def test_kinds_and_gradient():
 
 
 def test_params_by_pattern():
-    converted = tojax.from_onnx(model(NET, weights=weights()), weights="^head|^last")
+    converted = anyjax.from_onnx(model(NET, weights=weights()), weights="^head|^last")
     assert {*converted.params} == {"head", "last"} and "w" in converted.state
-    assert not tojax.from_onnx(model(NET, weights=weights()), weights=False).params
+    assert not anyjax.from_onnx(model(NET, weights=weights()), weights=False).params
 
 
 def test_constants_that_are_weights_and_branches_with_names_of_their_own():
@@ -47,19 +47,19 @@ def test_constants_that_are_weights_and_branches_with_names_of_their_own():
         { w = Constant <value: tensor = float[6] {1, 1, 1, 1, 1, 2}> () u = Add(a, w) },
         else_branch = e () => (float[6] v)
         { w = Constant <value: tensor = float[6] {3, 3, 3, 3, 3, 3}> () v = Sub(a, w) }> }"""
-    converted = tojax.from_onnx(model(text))
+    converted = anyjax.from_onnx(model(text))
     assert len(converted.params) == 3 and {"k", "w"} < {*converted.params}
     x = normal(6)
     for c in (True, False):
         agree(model(text), np.asarray(c), x)
     doubled = {k: 2 * v for k, v in converted.params.items()}
-    again = tojax.from_onnx(converted.source.write_back(doubled, {}))
+    again = anyjax.from_onnx(converted.source.write_back(doubled, {}))
     for c in (True, False):
         want = converted.apply(doubled, np.asarray(c), x)
         np.testing.assert_allclose(again(np.asarray(c), x), want, rtol=1e-6)
 
 
 def test_wrong_names():
-    converted = tojax.from_onnx(model(NET, weights=weights()))
-    with pytest.raises(tojax.errors.WrongArguments, match="missing weight 'w'"):
+    converted = anyjax.from_onnx(model(NET, weights=weights()))
+    with pytest.raises(anyjax.errors.WrongArguments, match="missing weight 'w'"):
         converted.apply({k: v for k, v in converted.params.items() if k != "w"}, normal(2, 3, 8, 8))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
 from tests.onnx.with_onnxruntime import assert_agrees, node
 from tests.tolerance import assert_close
 
@@ -25,7 +25,7 @@ FLAT = {"Q": normal(2, 5, 32), "K": normal(2, 5, 16), "V": normal(2, 5, 12)}
 
 def attention(outputs=1, opsets=OPSETS, **how):
     inputs = {name: how.pop(name) for name in [*how] if hasattr(how[name], "dtype")}
-    model = tojax.from_onnx(node("Attention", inputs, outputs, opsets=opsets, **how))
+    model = anyjax.from_onnx(node("Attention", inputs, outputs, opsets=opsets, **how))
     return model(**inputs)
 
 
@@ -41,7 +41,7 @@ def test_a_step_with_the_past_is_the_last_row():
     whole = attention(Q=Q, K=K, V=V, is_causal=1)
     past = {"past_key": K[:, :, :4], "past_value": V[:, :, :4]}
     inputs = {"Q": Q[:, :, 4:], "K": K[:, :, 4:], "V": V[:, :, 4:], "mask": None, **past}
-    model = tojax.from_onnx(node("Attention", inputs, 3, opsets=OPSETS, is_causal=1))
+    model = anyjax.from_onnx(node("Attention", inputs, 3, opsets=OPSETS, is_causal=1))
     y, key, value = model(**{n: x for n, x in inputs.items() if x is not None}).values()
     assert_close(y, whole[:, :, 4:], reduction=64)
     assert (key == K).all() and (value == V).all()
@@ -60,7 +60,7 @@ def test_windows_are_masks(left, right):
 def test_a_row_without_keys_is_zero_and_has_a_finite_gradient():
     mask = np.ones((5, 5), bool)
     mask[2] = False
-    model = tojax.from_onnx(
+    model = anyjax.from_onnx(
         node("Attention", {"Q": Q, "K": K, "V": V, "attn_mask": mask}, opsets=OPSETS)
     )
     apply = lambda *x: model.apply(model.params, *x, mask)
@@ -90,7 +90,7 @@ def test_caches(mode):
         "update": normal(2, 2, 2, 8),
         "at": np.array([1, 4 if mode[0] == "c" else 3]),
     }
-    model = tojax.from_onnx(node("TensorScatter", inputs, opsets={"": 24}, mode=mode))
+    model = anyjax.from_onnx(node("TensorScatter", inputs, opsets={"": 24}, mode=mode))
     want = K.copy()
     for row, start in enumerate(inputs["at"]):
         for i in range(2):
@@ -109,7 +109,7 @@ def test_linear_attention_in_two_calls_is_that_of_one(rule):
         cut = lambda x: None if x is None else x[:, part]
         inputs = {n: cut(x) for n, x in arrays.items()}
         inputs |= {"past": past, "decay": cut(decay), "beta": cut(beta)}
-        model = tojax.from_onnx(node("LinearAttention", inputs, 2, **how))
+        model = anyjax.from_onnx(node("LinearAttention", inputs, 2, **how))
         return model(**{n: x for n, x in inputs.items() if x is not None}).values()
 
     out, state = run(slice(None), None)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, node
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=6)
 
@@ -51,7 +51,7 @@ def test_a_transposed_conv_as_long_as_the_strides_say():
     """Windows that are shorter than the strides leave lines of the bias, which are cut."""
     how = {"auto_pad": "SAME_UPPER", "strides": [3]}
     inputs = {"X": normal(1, 2, 5), "W": normal(2, 2, 2), "B": normal(2)}
-    model = tojax.from_onnx(node("ConvTranspose", inputs, **how))
+    model = anyjax.from_onnx(node("ConvTranspose", inputs, **how))
     out = model(**inputs)
     assert out.shape == (1, 2, 15)
     assert (out[:, :, 14] == inputs["B"]).all()
@@ -76,7 +76,7 @@ def test_deform_conv_of_volumes_is_refused():
         "W": normal(1, 1, 1, 1, 1),
         "offset": normal(1, 3, 3, 3, 3),
     }
-    model = tojax.from_onnx(node("DeformConv", inputs))
+    model = anyjax.from_onnx(node("DeformConv", inputs))
     with pytest.raises(Unsupported, match="DeformConv over 3 dimensions"):
         model(**inputs)
 
@@ -86,18 +86,20 @@ def test_col2im():
     how = {"strides": [1, 2], "pads": [0, 2, 0, 1]}
     model = node("Col2Im", inputs, constants=("image", "block"), **how)
     (want,) = ReferenceEvaluator(model).run(None, {"input": inputs["input"]})
-    assert_close(tojax.from_onnx(model)(inputs["input"]), want, reduction=16)
+    assert_close(anyjax.from_onnx(model)(inputs["input"]), want, reduction=16)
 
 
 def test_a_causal_conv_in_two_calls_is_that_of_one():
     x, weight = normal(2, 3, 7), normal(3, 1, 4)
     how = {"opsets": {"": 27}, "activation": "silu"}
     inputs = {"input": x, "weight": weight}
-    whole, state = tojax.from_onnx(node("CausalConvWithState", inputs, 2, **how))(**inputs).values()
+    whole, state = anyjax.from_onnx(node("CausalConvWithState", inputs, 2, **how))(
+        **inputs
+    ).values()
     first = {"input": x[:, :, :3], "weight": weight}
-    start, past = tojax.from_onnx(node("CausalConvWithState", first, 2, **how))(**first).values()
+    start, past = anyjax.from_onnx(node("CausalConvWithState", first, 2, **how))(**first).values()
     rest = {"input": x[:, :, 3:], "weight": weight, "bias": None, "past": np.asarray(past)}
-    model = tojax.from_onnx(node("CausalConvWithState", rest, 2, **how))
+    model = anyjax.from_onnx(node("CausalConvWithState", rest, 2, **how))
     end, last = model(rest["input"], weight, rest["past"]).values()
     assert_close(jax.numpy.concatenate([start, end], 2), whole, reduction=4)
     assert_close(last, state)

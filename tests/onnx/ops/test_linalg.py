@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.onnx.with_onnxruntime import assert_agrees, node, run
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -43,7 +43,7 @@ def test_gemm(a, b, c):
 
 def test_a_transposed_weight_is_one_product():
     inputs = {"A": normal(3, 4), "B": normal(5, 4)}
-    model = tojax.from_onnx(node("Gemm", inputs, transB=1))
+    model = anyjax.from_onnx(node("Gemm", inputs, transB=1))
     program = str(jax.make_jaxpr(model.apply)(model.params, *inputs.values()))
     assert "dot_general" in program and "transpose" not in program
 
@@ -76,7 +76,7 @@ def test_suppression(centre, most, least):
     }
     inputs |= {} if least is None else {"least": np.array([least], np.float32)}
     proto = node("NonMaxSuppression", inputs, center_point_box=centre, constants=("most",))
-    model = tojax.from_onnx(proto)
+    model = anyjax.from_onnx(proto)
     arrays = [x for name, x in inputs.items() if name != "most"]
     np.testing.assert_array_equal(model.apply(model.params, *arrays), run(proto, inputs)[0])
     if most:
@@ -92,7 +92,7 @@ def test_momentum_of_two_variables():
     }  # fmt: skip
     how = {"alpha": 0.9, "beta": 0.5, "mode": "nesterov", "norm_coefficient": 0.0}
     op, opsets = "ai.onnx.preview.training::Momentum", {"ai.onnx.preview.training": 1}
-    model = tojax.from_onnx(node(op, inputs, 4, opsets=opsets, **how))
+    model = anyjax.from_onnx(node(op, inputs, 4, opsets=opsets, **how))
     got = list(model(**inputs).values())
     states = [0.9 * 2 * v + 0.5 * v for v in (x, y)]
     stepped = [v - 0.1 * (v + 0.9 * s) for v, s in zip((x, y), states)]

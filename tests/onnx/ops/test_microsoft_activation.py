@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy.special import erf, softmax
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, converted, node
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 RNG = np.random.default_rng(0)
 MS = "com.microsoft::"
@@ -89,7 +89,7 @@ def test_unknown_activation_is_refused():
 
 
 def test_gradients():
-    model = tojax.from_onnx(node(MS + "BiasGelu", {"A": X, "B": BIAS}))
+    model = anyjax.from_onnx(node(MS + "BiasGelu", {"A": X, "B": BIAS}))
     gradient = jax.grad(lambda b: model.apply(model.params, X, b).sum())(BIAS)
     want = jax.grad(lambda b: jax.nn.gelu(X + b, approximate=False).sum())(BIAS)
     assert_close(gradient, want, reduction=16)

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.agree import normal as random
 from tests.onnx.with_onnxruntime import assert_agrees, converted, node, run
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -190,7 +190,7 @@ def test_gradients():
     how = dict(num_heads=HEADS, kv_num_heads=GROUPS, do_rotary=1)
     model = node(MS + "GroupQueryAttention", inputs, constants=("total_sequence_length",), **how)
     rest = {x.name: inputs[x.name] for x in model.graph.input if x.name != "query"}
-    model = tojax.from_onnx(model)
+    model = anyjax.from_onnx(model)
     attend = lambda q: model.apply(model.params, query=q, **rest).sum()
     got = jax.grad(attend)(inputs["query"])
     step = 1e-2 * random(*got.shape)

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, Unsupported
 from tests.onnx.agree import normal as random
 from tests.onnx.with_onnxruntime import assert_agrees, converted, node
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, Unsupported
 
 MS = "com.microsoft::"
 A, B = random(3, 4), random(5, 4)
@@ -19,7 +19,7 @@ ONE = np.array(1)
 @pytest.mark.parametrize("metric", ["sqeuclidean", "euclidean"])
 def test_cdist(metric):
     assert_agrees(MS + "CDist", {"A": A, "B": B}, metric=metric)
-    model = tojax.from_onnx(node(MS + "CDist", {"A": A, "B": A}, metric=metric))
+    model = anyjax.from_onnx(node(MS + "CDist", {"A": A, "B": A}, metric=metric))
     gradient = jax.grad(lambda x: model.apply(model.params, x, A).sum())(A)
     assert jnp.isfinite(gradient).all()
 

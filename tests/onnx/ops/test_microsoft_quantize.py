@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from anyjax.errors import Unsupported
 from tests.onnx.agree import normal as random
 from tests.onnx.with_onnxruntime import assert_agrees, converted, node
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=3)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.agree import normal as random
 from tests.onnx.with_onnxruntime import assert_agrees, converted, node
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -106,5 +106,5 @@ def test_gather_of_four_bits(kind, axes):
     model = node(MS + "GatherBlockQuantized", inputs, constants=("data", "scales", "zeros"), **how)
     wide = lambda x: np.repeat(x.astype(np.float32), 16, quantize)
     full = (inputs["data"].astype(np.float32) - wide(inputs["zeros"])) * wide(inputs["scales"])
-    got = tojax.from_onnx(model)(inputs["indices"])
+    got = anyjax.from_onnx(model)(inputs["indices"])
     assert_close(np.asarray(got), np.take(full, inputs["indices"], gather))

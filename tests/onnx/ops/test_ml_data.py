@@ -7,9 +7,9 @@ import pytest
 from jax.test_util import check_grads
 from onnx import helper, numpy_helper
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -35,7 +35,7 @@ def test_normalizer(x, norm):
 
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
 def test_normalizer_has_finite_derivatives(norm):
-    model = tojax.from_onnx(node("ai.onnx.ml::Normalizer", {"X": X[:2]}, norm=norm))
+    model = anyjax.from_onnx(node("ai.onnx.ml::Normalizer", {"X": X[:2]}, norm=norm))
     apply = lambda x: model.apply(model.params, x)
     check_grads(apply, (X[:2],), 1, ["rev"], atol=2e-2, rtol=2e-2, eps=1e-3)
     assert jnp.isfinite(jax.grad(lambda x: apply(x).sum())(X[1:3])).all()
@@ -72,7 +72,7 @@ def test_one_hot_encoder(x):
 def test_one_hot_encoder_refuses_to_fail_at_unknown_categories():
     model = node("ai.onnx.ml::OneHotEncoder", {"X": WHOLE}, cats_int64s=[0, 3], zeros=0)
     with pytest.raises(Unsupported, match="zeros=0"):
-        tojax.from_onnx(model)(WHOLE)
+        anyjax.from_onnx(model)(WHOLE)
 
 
 def tensor(*values):
@@ -103,7 +103,7 @@ def test_zip_map_is_a_dict_of_columns():
         [helper.make_empty_tensor_value_info("Z")],
     )
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
-    out = tojax.from_onnx(helper.make_model(graph, opset_imports=imports))(X[:, :2])
+    out = anyjax.from_onnx(helper.make_model(graph, opset_imports=imports))(X[:, :2])
     assert out.keys() == {3, 1} and (out[1] == X[:, 1]).all()
 
 
@@ -119,4 +119,4 @@ def test_zip_map_is_a_dict_of_columns():
 )
 def test_strings_and_maps_are_refused(op, how):
     with pytest.raises(Unsupported, match=op):
-        tojax.from_onnx(node(f"ai.onnx.ml::{op}", {"X": WHOLE}, **how))(WHOLE)
+        anyjax.from_onnx(node(f"ai.onnx.ml::{op}", {"X": WHOLE}, **how))(WHOLE)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -96,13 +96,13 @@ def test_linear_svm(classes, sign):
 def test_svm_regressor_with_a_transform_is_refused():
     how = dict(coefficients=floats(4), rho=[0.3], n_supports=0, post_transform="LOGISTIC")
     with pytest.raises(Unsupported, match="post_transform LOGISTIC"):
-        tojax.from_onnx(node("ai.onnx.ml::SVMRegressor", {"X": X}, **how))(X)
+        anyjax.from_onnx(node("ai.onnx.ml::SVMRegressor", {"X": X}, **how))(X)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_gradients(kernel):
     model = node("ai.onnx.ml::SVMClassifier", {"X": X}, 2, **machine(3, kernel))
-    scores = tojax.from_onnx(model, outputs=["out1"])
+    scores = anyjax.from_onnx(model, outputs=["out1"])
     apply = lambda x: scores.apply(scores.params, x)
     check_grads(apply, (X,), 1, ["rev"], atol=3e-2, rtol=3e-2, eps=1e-2)
     assert jax.vmap(apply)(X[None]).shape == (1, 7, 3)

@@ -7,11 +7,11 @@ import pytest
 from jax.test_util import check_grads
 from scipy.stats import norm
 
+from anyjax import from_onnx
+from anyjax.errors import Unsupported
+from anyjax.onnx.ops import ml_scores
 from tests.onnx.with_onnxruntime import assert_agrees, node
 from tests.tolerance import assert_close
-from tojax import from_onnx
-from tojax.errors import Unsupported
-from tojax.onnx.ops import ml_scores
 
 X = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
 X[1] = 0

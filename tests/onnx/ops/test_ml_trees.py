@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -80,12 +80,12 @@ def test_base_values_of_two_classes_are_refused():
         "ai.onnx.ml::TreeEnsembleClassifier", {"X": X}, 2, base_values=[0.1, 0.2], **attributes
     )
     with pytest.raises(Unsupported, match="two classes with base values"):
-        tojax.from_onnx(model)(X)
+        anyjax.from_onnx(model)(X)
 
 
 def test_too_few_features():
     attributes = forest(MODES, lambda tree: [0], TARGET) | dict(n_targets=1)
-    model = tojax.from_onnx(
+    model = anyjax.from_onnx(
         node("ai.onnx.ml::TreeEnsembleRegressor", {"X": X[:, :2]}, **attributes)
     )
     with pytest.raises(WrongArguments, match="rows of 2 features"):
@@ -94,7 +94,7 @@ def test_too_few_features():
 
 def test_no_gradient_for_the_features():
     attributes = forest(MODES[:1], lambda tree: [0], TARGET) | dict(n_targets=1)
-    model = tojax.from_onnx(node("ai.onnx.ml::TreeEnsembleRegressor", {"X": X}, **attributes))
+    model = anyjax.from_onnx(node("ai.onnx.ml::TreeEnsembleRegressor", {"X": X}, **attributes))
     apply = lambda x: model.apply(model.params, x)
     assert not jax.grad(lambda x: apply(x).sum())(X).any()
     assert (jax.vmap(apply)(X[None])[0] == apply(X)).all()

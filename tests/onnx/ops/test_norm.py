@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -34,7 +34,7 @@ def test_batch_norm_in_training():
 
 def test_old_batch_norm_in_training_is_refused():
     inputs = {"X": X, **STATISTICS}
-    model = tojax.from_onnx(node("BatchNormalization", inputs, 2, opsets={"": 9}))
+    model = anyjax.from_onnx(node("BatchNormalization", inputs, 2, opsets={"": 9}))
     with pytest.raises(Unsupported, match="before opset 14 in training"):
         model(**inputs)
 
@@ -67,6 +67,6 @@ def test_neighbours_and_norms():
 
 @pytest.mark.parametrize("op", ["LpNormalization", "MeanVarianceNormalization", "LRN"])
 def test_gradients_are_finite_where_all_is_zero(op):
-    model = tojax.from_onnx(node(op, {"X": X}, **({"size": 3} if op == "LRN" else {})))
+    model = anyjax.from_onnx(node(op, {"X": X}, **({"size": 3} if op == "LRN" else {})))
     slope = jax.grad(lambda x: model.apply(model.params, x).sum())(np.zeros_like(X))
     assert np.isfinite(slope).all()

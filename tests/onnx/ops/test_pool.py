@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -48,7 +48,7 @@ def test_global(op):
 
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_the_gradient_of_a_max_pool(dilation):
-    model = tojax.from_onnx(
+    model = anyjax.from_onnx(
         node("MaxPool", {"X": X}, kernel_shape=[3, 3], dilations=[dilation] * 2, strides=[2, 2])
     )
     apply = lambda x: model.apply(model.params, x)
@@ -58,7 +58,7 @@ def test_the_gradient_of_a_max_pool(dilation):
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_the_gradient_of_a_norm_is_finite_at_zero(p):
-    model = tojax.from_onnx(node("LpPool", {"X": X}, kernel_shape=[2, 2], p=p))
+    model = anyjax.from_onnx(node("LpPool", {"X": X}, kernel_shape=[2, 2], p=p))
     slope = jax.grad(lambda x: model.apply(model.params, x).sum())(np.zeros_like(X))
     assert np.isfinite(slope).all()
 
@@ -66,11 +66,11 @@ def test_the_gradient_of_a_norm_is_finite_at_zero(p):
 def test_a_pool_is_undone():
     how = {"kernel_shape": [2, 2], "strides": [2, 2]}
     x = X[..., :10]
-    pooled, places = tojax.from_onnx(node("MaxPool", {"X": x}, 2, **how))(x).values()
+    pooled, places = anyjax.from_onnx(node("MaxPool", {"X": x}, 2, **how))(x).values()
     inputs = {"X": np.asarray(pooled), "I": np.asarray(places, np.int64)}
     assert_agrees("MaxUnpool", inputs, **how)
     inputs["shape"] = np.array([2, 3, 9, 12])
-    model = tojax.from_onnx(node("MaxUnpool", inputs, constants=("shape",), **how))
+    model = anyjax.from_onnx(node("MaxUnpool", inputs, constants=("shape",), **how))
     out = model(inputs["X"], inputs["I"])
     assert out.shape == (2, 3, 9, 12) and float(out.sum()) == pytest.approx(float(pooled.sum()))
 
@@ -91,7 +91,7 @@ def test_roi_align(mode, ratio, version):
 
 def test_the_regions_decide_the_samples_without_a_ratio():
     inputs = {"X": IMAGE, "rois": ROIS, "batch": np.array([0, 1, 1, 0])}
-    model = tojax.from_onnx(node("RoiAlign", inputs))
+    model = anyjax.from_onnx(node("RoiAlign", inputs))
     with pytest.raises(DataDependent, match="RoiAlign with sampling_ratio=0"):
         jax.jit(model.apply)(model.params, *inputs.values())
 

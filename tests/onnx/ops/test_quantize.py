@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.onnx.ops.quantize import conv_of_integers
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.onnx.ops.quantize import conv_of_integers
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -101,7 +101,7 @@ def test_narrow_types(name):
     dtype = jax.numpy.dtype(name)
     inputs = {"x": HALVES, "s": np.array(9, np.float32), "z": np.zeros((), dtype)}
     opsets = {"": 23}
-    model = tojax.from_onnx(node("QuantizeLinear", inputs, constants=("s", "z"), opsets=opsets))
+    model = anyjax.from_onnx(node("QuantizeLinear", inputs, constants=("s", "z"), opsets=opsets))
     out = model(HALVES)
     assert out.dtype == dtype
     want = np.clip(np.round(HALVES / 9), -8, 7) if name == "int4" else HALVES / 9

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=12)
 
@@ -70,7 +70,7 @@ def test_coupled_gates():
 
 def test_an_unknown_activation_is_refused():
     inputs = inputs_of("RNN")
-    model = tojax.from_onnx(node("RNN", inputs, 2, hidden_size=HIDDEN, activations=["Tan"]))
+    model = anyjax.from_onnx(node("RNN", inputs, 2, hidden_size=HIDDEN, activations=["Tan"]))
     with pytest.raises(Unsupported, match="the activation 'Tan'"):
         model(**{name: x for name, x in inputs.items() if x is not None})
 
@@ -78,7 +78,7 @@ def test_an_unknown_activation_is_refused():
 @pytest.mark.parametrize("op", GATES)
 def test_the_gradient(op):
     inputs = inputs_of(op, lengths=True)
-    model = tojax.from_onnx(node(op, inputs, 2, hidden_size=HIDDEN))
+    model = anyjax.from_onnx(node(op, inputs, 2, hidden_size=HIDDEN))
     lengths = inputs["lengths"]
 
     def apply(x, w, r, b):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.onnx.ops.resize import resize_10
 from tests.onnx.with_onnxruntime import assert_agrees, node
-from tojax.errors import Unsupported
-from tojax.onnx.ops.resize import resize_10
 
 pytestmark = pytest.mark.sample(every=20)
 
@@ -81,13 +81,13 @@ def test_half_pixels_of_tensorflow():
 def test_integers_are_rounded():
     x = np.array([[[[0, 1, 200]]]], np.uint8)
     inputs = {"X": x, "roi": NONE, "scales": factors(1, 2)}
-    model = tojax.from_onnx(node("Resize", inputs, constants=("roi", "scales"), mode="linear"))
+    model = anyjax.from_onnx(node("Resize", inputs, constants=("roi", "scales"), mode="linear"))
     assert model(x).tolist() == [[[[0, 0, 1, 51, 150, 200]]]]
 
 
 def test_the_gradient():
     inputs = {"X": X, "roi": NONE, "scales": factors(2, 0.7)}
-    model = tojax.from_onnx(node("Resize", inputs, constants=("roi", "scales"), mode="cubic"))
+    model = anyjax.from_onnx(node("Resize", inputs, constants=("roi", "scales"), mode="cubic"))
     apply = lambda x: model.apply(model.params, x)
     check_grads(apply, (X,), 1, atol=2e-2, rtol=2e-2, eps=1e-2)
     assert (jax.vmap(apply)(X[None])[0] == apply(X)).all()

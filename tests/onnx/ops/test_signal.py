@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.onnx.with_onnxruntime import assert_agrees, node
 from tests.tolerance import assert_close
 
@@ -33,11 +33,11 @@ def test_dft(size, axis):
     for x, how, want in cases:
         inputs = {"x": x, "size": None if size is None else np.array(size), "axis": np.array(axis)}
         constants = ("axis",) if size is None else ("axis", "size")
-        model = tojax.from_onnx(node("DFT", inputs, constants=constants, **how))
+        model = anyjax.from_onnx(node("DFT", inputs, constants=constants, **how))
         assert_close(model(x), want.astype(np.float32), reduction=64)
         del inputs["axis"]
         how |= {"axis": axis, "opsets": {"": 17}}
-        model = tojax.from_onnx(node("DFT", inputs, constants=constants[1:], **how))
+        model = anyjax.from_onnx(node("DFT", inputs, constants=constants[1:], **how))
         assert_close(model(x), want.astype(np.float32), reduction=64)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tojax.errors import WrongArguments
-from tojax.parallel.estimation.chips import CHIPS, slice_of
+from anyjax.errors import WrongArguments
+from anyjax.parallel.estimation.chips import CHIPS, slice_of
 
 pytestmark = pytest.mark.sample(every=2)
 

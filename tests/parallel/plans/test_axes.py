@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from tojax.errors import WrongArguments
-from tojax.parallel.plans.axes import axis, batch_axes
+from anyjax.errors import WrongArguments
+from anyjax.parallel.plans.axes import axis, batch_axes
 
 
 def test_names():

@@ -6,7 +6,7 @@ import pytest
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from tojax.parallel.plans.declared import KINDS, dimensions
+from anyjax.parallel.plans.declared import KINDS, dimensions
 
 pytestmark = pytest.mark.sample(every=2)
 

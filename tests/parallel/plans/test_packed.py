@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.parallel import explain, shard
 from tests.hf.loading.quantized import test_layouts as layouts
 from tests.parallel.architectures import build
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
-from tojax.parallel import explain, shard
 
 pytestmark = pytest.mark.sample(every=9)
 
@@ -25,8 +25,8 @@ def mesh(**axes):
 def assert_same_outputs(there, model, inputs):
     assert_close(there(**inputs).logits, model(**inputs).logits, reduction=512)
     ids = inputs["input_ids"][:1, :5]
-    want = tojax.generate(model, ids, max_new_tokens=4)
-    np.testing.assert_array_equal(tojax.generate(there, ids, max_new_tokens=4), want)
+    want = anyjax.generate(model, ids, max_new_tokens=4)
+    np.testing.assert_array_equal(anyjax.generate(there, ids, max_new_tokens=4), want)
 
 
 def divided(x):
@@ -38,8 +38,8 @@ def divided(x):
 def test_schemes(scheme, plan):
     """Columns beside rows as of floats: no more is communicated."""
     module, inputs = build("llama")
-    model = tojax.from_torch(module)
-    small = tojax.transforms.quantize(model, scheme, targets=TARGETS, block=8)
+    model = anyjax.from_torch(module)
+    small = anyjax.transforms.quantize(model, scheme, targets=TARGETS, block=8)
     there = shard(small, mesh(model=8) if plan == "tp" else mesh(data=8), plan)
     parts = {k: x for k, x in there.state.items() if "proj" in k}
     assert len(parts) == 2 * 2 * 7 and {divided(x) for x in parts.values()} == {8}
@@ -55,7 +55,7 @@ def test_schemes(scheme, plan):
 def test_derived_plans():
     """GPT-2's own numbers, transposed, by what its products feed."""
     module, inputs = build("gpt2")
-    small = tojax.transforms.quantize(tojax.from_torch(module), "int8", targets=TARGETS, block=8)
+    small = anyjax.transforms.quantize(anyjax.from_torch(module), "int8", targets=TARGETS, block=8)
     there = shard(small, mesh(model=8), "tp", **inputs)
     numbers = [x for k, x in there.state.items() if k.endswith((".int8", ".scale"))]
     assert {divided(x) for x in numbers} == {8}
@@ -73,16 +73,18 @@ TOOLS = {
 def test_checkpoints(tool, plan, tmp_path):
     """Each device has its part of numbers, scales and zeros."""
     layouts.write(tmp_path, *TOOLS[tool])
-    model = tojax.from_pretrained(tmp_path)
+    model = anyjax.from_pretrained(tmp_path)
     axes = dict(model=2) if plan == "tp" else dict(data=2)
-    there = tojax.from_pretrained(tmp_path, mesh=mesh(**axes), plan=plan)
+    there = anyjax.from_pretrained(tmp_path, mesh=mesh(**axes), plan=plan)
     parts = {k: x for k, x in there.state.items() if "proj" in k}
     assert len(parts) == (7 + 4) * 3 and {divided(x) for x in parts.values()} == {2}
     assert_same_outputs(there, model, {"input_ids": layouts.IDS})
 
 
 def test_blocks_are_not_cut(tmp_path):
-    small = tojax.transforms.quantize(tojax.from_torch(build("llama")[0]), "int4", targets=TARGETS)
+    small = anyjax.transforms.quantize(
+        anyjax.from_torch(build("llama")[0]), "int4", targets=TARGETS
+    )
     with pytest.raises(WrongArguments, match="128 numbers in blocks of 64 over 8"):
         shard(small, mesh(model=8), "tp")
     rows = {"proj": P("model")}
@@ -90,13 +92,13 @@ def test_blocks_are_not_cut(tmp_path):
     assert {divided(x) for k, x in there.state.items() if "proj" in k} == {8}
     layouts.write(tmp_path, *TOOLS["gptq"])
     with pytest.raises(WrongArguments, match="in blocks of 16 over 8 devices"):
-        tojax.from_pretrained(tmp_path, mesh=mesh(model=8), plan={"o_proj": P(None, "model")})
+        anyjax.from_pretrained(tmp_path, mesh=mesh(model=8), plan={"o_proj": P(None, "model")})
 
 
 def test_stacks_of_layers():
     module, inputs = build("llama")
-    small = tojax.transforms.quantize(tojax.from_torch(module), "int8", targets=TARGETS, block=8)
-    rolled = tojax.transforms.roll(small, **inputs)
+    small = anyjax.transforms.quantize(anyjax.from_torch(module), "int8", targets=TARGETS, block=8)
+    rolled = anyjax.transforms.roll(small, **inputs)
     there = shard(rolled, mesh(model=8), "tp")
     parts = [x for k, x in there.state.items() if "proj" in k]
     assert parts and {divided(x) for x in parts} == {8}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tojax.parallel.plans.same_dims import SameDims
+from anyjax.parallel.plans.same_dims import SameDims
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from tojax.parallel.plans.sharding_rules import groups_of, sharding_rule
+from anyjax.parallel.plans.sharding_rules import groups_of, sharding_rule
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ class Finder(PathFinder):
 
 
 sys.meta_path[:] = [Finder if x is PathFinder else x for x in sys.meta_path]
-sys.argv = ["tojax", *sys.argv[2:]]
+sys.argv = ["anyjax", *sys.argv[2:]]
 
-from tojax.__main__ import main  # noqa: E402
+from anyjax.__main__ import main  # noqa: E402
 
 main()

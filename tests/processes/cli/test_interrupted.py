@@ -35,9 +35,9 @@ def test_an_interruption_is_quiet(name):
     code = f"""
 import gc, signal, sys, threading
 import rich.status
-from tojax import cli
+from anyjax import cli
 {INTERRUPTED[name]}
-sys.argv = ["tojax", "run", {str(DEMO)!r}]
+sys.argv = ["anyjax", "run", {str(DEMO)!r}]
 cli.main()
 """
     done = subprocess.run(
@@ -51,7 +51,18 @@ def begun(out, steps):
     words = out.parent / "notes.txt"
     words.write_text("\n\n".join(f"def f{i}(x):\n    return x + {i}\n" for i in range(40)))
     options = ["--data", words, "--out", out, "--steps", steps, "--every", 2, "--length", 32]
-    command = [sys.executable, "-m", "tojax", "finetune", DEMO, *options, "--batch", 2, "--lora", 2]
+    command = [
+        sys.executable,
+        "-m",
+        "anyjax",
+        "finetune",
+        DEMO,
+        *options,
+        "--batch",
+        2,
+        "--lora",
+        2,
+    ]
     command = [str(x) for x in command]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True), command
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import missing
 from tests.cli.test_messages import assert_four_lines
-from tojax.errors import missing
 
 pytestmark = pytest.mark.processes
 
@@ -52,39 +52,39 @@ def test_what_to_install(extra):
     lines = assert_four_lines(err)
     assert len(lines) == 4
     assert packages.split(",")[0] in lines[0]
-    assert lines[-1].endswith(f'pip install "tojax[{extra.strip()}]"')
+    assert lines[-1].endswith(f'pip install "anyjax[{extra.strip()}]"')
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
 def test_help_needs_no_package(arguments):
     code, out, err = without("typer,rich,filelock", *arguments)
     assert (code, err) == (0, "")
-    assert out.startswith(f"tojax {tojax.__version__}" if "--version" in arguments else "Usage: ")
-    assert "--version" in arguments or 'pip install "tojax[cli]"' in out
+    assert out.startswith(f"anyjax {anyjax.__version__}" if "--version" in arguments else "Usage: ")
+    assert "--version" in arguments or 'pip install "anyjax[cli]"' in out
 
 
 IMPORTS = {
-    "tojax.from_pretrained": "hf",
-    "tojax.from_torch": "torch",
-    "tojax.from_tensorflow": "tensorflow",
-    "tojax.from_onnx": "onnx",
-    "tojax.extract_jax": "torch",
-    "tojax.lowers": "torch",
-    "tojax.hf.pipeline": "hf",
-    "tojax.flax.source": "torch",
-    "tojax.flax.to_nnx": "flax",
-    "tojax.train.fit": "train",
-    "tojax.tensorflow.convert": "tensorflow",
-    "tojax.torch.on_jax": "torch",
+    "anyjax.from_pretrained": "hf",
+    "anyjax.from_torch": "torch",
+    "anyjax.from_tensorflow": "tensorflow",
+    "anyjax.from_onnx": "onnx",
+    "anyjax.extract_jax": "torch",
+    "anyjax.lowers": "torch",
+    "anyjax.hf.pipeline": "hf",
+    "anyjax.flax.source": "torch",
+    "anyjax.flax.to_nnx": "flax",
+    "anyjax.train.fit": "train",
+    "anyjax.tensorflow.convert": "tensorflow",
+    "anyjax.torch.on_jax": "torch",
 }
 PROGRAM = """
 import sys
 sys.modules.update(dict.fromkeys({absent}))
-import tojax
+import anyjax
 for name in {names}:
     try:
         eval(name)
-    except tojax.errors.MissingDependency as error:
+    except anyjax.errors.MissingDependency as error:
         print(error.do)
 """
 
@@ -93,7 +93,7 @@ def test_names_of_python_say_what_to_install():
     absent = ("torch", "transformers", "tensorflow", "keras", "onnx", "flax", "optax", "orbax")
     program = PROGRAM.format(absent=absent, names=[*IMPORTS])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    expected = [f'pip install "tojax[{extra}]"' for extra in IMPORTS.values()]
+    expected = [f'pip install "anyjax[{extra}]"' for extra in IMPORTS.values()]
     assert done.stdout.splitlines() == expected, done.stderr
 
 
@@ -107,7 +107,7 @@ def test_no_more_than_is_used():
 
 
 def test_a_saved_model_needs_no_torch(tmp_path):
-    model = tojax.from_pretrained(ROOT / DEMO)
+    model = anyjax.from_pretrained(ROOT / DEMO)
     ids = np.arange(8)[None]
     model.save(tmp_path / "saved", ids, use_cache=False, generate={"max_new_tokens": 4})
     given = tmp_path / "saved", "--tokenizer", DEMO, "-p", "def main("

@@ -22,7 +22,7 @@ def on_terminal(*arguments, **environment):
     """(exit code, the bytes that a terminal of 80 columns gets)"""
     main, terminal = pty.openpty()
     run = subprocess.Popen(
-        [sys.executable, "-m", "tojax", *map(str, arguments)],
+        [sys.executable, "-m", "anyjax", *map(str, arguments)],
         cwd=ROOT, stdin=terminal, stdout=terminal, stderr=terminal,
         env=os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"} | environment,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_text_on_a_terminal():
 
 def piped(*arguments, **environment):
     done = subprocess.run(
-        [sys.executable, "-m", "tojax", *map(str, arguments)],
+        [sys.executable, "-m", "anyjax", *map(str, arguments)],
         cwd=ROOT, capture_output=True, timeout=240, env=os.environ | environment,
     )  # fmt: skip
     assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr

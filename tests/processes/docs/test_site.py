@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tojax import errors
+from anyjax import errors
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[3]
@@ -43,7 +43,7 @@ def site(tmp_path_factory) -> Path:
         [*command, ROOT / "docs", out],
         capture_output=True,
         text=True,
-        env=os.environ | {"TOJAX_DOCS_EXECUTE": "off"},
+        env=os.environ | {"ANYJAX_DOCS_EXECUTE": "off"},
     )
     assert run.returncode == 0, run.stderr
     return out

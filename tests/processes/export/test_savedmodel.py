@@ -8,12 +8,12 @@ import pytest
 pytestmark = pytest.mark.processes
 
 FULL = """
-import resource, sys, numpy as np, tensorflow, torch, tojax
-from tojax.errors import NotWritten
+import resource, sys, numpy as np, tensorflow, torch, anyjax
+from anyjax.errors import NotWritten
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-model = tojax.from_torch(torch.nn.Linear(300, 200))
+model = anyjax.from_torch(torch.nn.Linear(300, 200))
 try:
-    tojax.export.to_savedmodel(model, sys.argv[1], np.ones((1, 300), "f"))
+    anyjax.export.to_savedmodel(model, sys.argv[1], np.ones((1, 300), "f"))
 except NotWritten as error:
     print(error)
 """

@@ -8,15 +8,15 @@ import pytest
 pytestmark = pytest.mark.processes
 
 REFUSED = """
-import torch, tojax
+import torch, anyjax
 class Decides(torch.nn.Module):
     def forward(self, x):
         if x.sum() > 0:
             return x * 2
         return x[x > 0]
 try:
-    tojax.flax.source(Decides(), torch.ones(3))
-except tojax.errors.Unsupported as error:
+    anyjax.flax.source(Decides(), torch.ones(3))
+except anyjax.errors.Unsupported as error:
     print(error.what)
 """
 

@@ -12,15 +12,15 @@ pytestmark = pytest.mark.processes
 MEMORY = """
 import json, sys
 from pathlib import Path
-import tojax
+import anyjax
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(x for x in lines if x.startswith(field)).split()[1])
 small, large = sys.argv[1:]
-tojax.from_pretrained(small)  # modules that transformers imports while it loads
+anyjax.from_pretrained(small)  # modules that transformers imports while it loads
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
-model = tojax.from_pretrained(large)
+model = anyjax.from_pretrained(large)
 size = sum(v.nbytes for v in model.params.values())
 print(json.dumps([status("VmHWM") - before, size]))
 """

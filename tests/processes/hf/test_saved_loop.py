@@ -15,11 +15,11 @@ pytestmark = pytest.mark.processes
 WITHOUT = """
 import sys, numpy as np
 sys.modules |= dict.fromkeys(["torch", "transformers", "tensorflow", "keras", "flax"])
-import jax, tojax
-greedy, sampled = (tojax.load(f"{sys.argv[1]}/{name}") for name in ("greedy", "sampled"))
+import jax, anyjax
+greedy, sampled = (anyjax.load(f"{sys.argv[1]}/{name}") for name in ("greedy", "sampled"))
 ids, mask = np.load(f"{sys.argv[1]}/ids.npy")
-np.save(f"{sys.argv[1]}/greedy.npy", tojax.generate(greedy, ids, mask))
-np.save(f"{sys.argv[1]}/sampled.npy", tojax.generate(sampled, ids, mask, rng=jax.random.key(3)))
+np.save(f"{sys.argv[1]}/greedy.npy", anyjax.generate(greedy, ids, mask))
+np.save(f"{sys.argv[1]}/sampled.npy", anyjax.generate(sampled, ids, mask, rng=jax.random.key(3)))
 """
 
 

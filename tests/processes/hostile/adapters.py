@@ -31,7 +31,7 @@ def adapter(format: str) -> Iterator[Mutant]:
         for name, value in values.items():
             yield Mutant(f"{format}-{field}-{name}", format, m.put(file, field, value))
     special = {
-        "megatron": {"megatron_config": {"x": 1}, "megatron_core": "tojax_payload"},
+        "megatron": {"megatron_config": {"x": 1}, "megatron_core": "anyjax_payload"},
         "replication": {"layer_replication": [[0, 2]] * 2000},
         "rank": {"rank_pattern": {"q_proj": 10**8}},
         "corda": {"init_lora_weights": "corda", "corda_config": {"cache_file": "/etc/passwd"}},
@@ -40,7 +40,7 @@ def adapter(format: str) -> Iterator[Mutant]:
         "xlora": {"peft_type": "XLORA", "adapters": {"0": "/etc"}, "hidden_size": 16},
         "trainable": {"trainable_token_indices": [10**9]},
         "parameters": {"target_parameters": ["x.y"]},
-        "mapping": {"auto_mapping": {"base_model_class": "X", "parent_library": "tojax_payload"}},
+        "mapping": {"auto_mapping": {"base_model_class": "X", "parent_library": "anyjax_payload"}},
         "quantized": {"use_qalora": True},
         "runtime": {"runtime_config": {"ephemeral_gpu_offload": 1}},
         "millions": {"r": 3 * 10**7}, "thousands": {"r": 10**6},

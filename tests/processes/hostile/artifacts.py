@@ -1,4 +1,4 @@
-"""Mutants of what model.save and tojax.train wrote, and of StableHLO programs."""
+"""Mutants of what model.save and anyjax.train wrote, and of StableHLO programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def foreign_weights(folder: Path, rng: object) -> None:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from tojax.saved.folder import digest
+    from anyjax.saved.folder import digest
 
     file = folder / "params.safetensors"
     save_file({"0.weight": np.zeros((5, 5), np.float32)}, file)

@@ -1,4 +1,4 @@
-"""The kinds of files: how a small valid one is written, how tojax reads it, and how the library
+"""The kinds of files: how a small valid one is written, how anyjax reads it, and how the library
 that the format belongs to does.
 """
 
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import tojax
+import anyjax
 from tests.processes.hostile import probe
 
 Values = dict[str, np.ndarray]
@@ -36,7 +36,7 @@ class Format:
 
     Attributes:
       write: writes a valid original into an empty folder.
-      read: reads the folder with tojax.
+      read: reads the folder with anyjax.
       refer: reads it with the library of the format; None for formats of our own, whose files have
         checksums.
       needs: the package that reads it.
@@ -76,7 +76,7 @@ def write_shards(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> Values:
-    model = tojax.from_pretrained(folder)
+    model = anyjax.from_pretrained(folder)
     return {k: np.asarray(v) for k, v in {**model.params, **model.state}.items()}
 
 
@@ -115,7 +115,7 @@ def encoded(tokenizer) -> Values:
 
 
 def read_tokenizer(folder: Path) -> Values:
-    from tojax.cli._generate import load_tokenizer
+    from anyjax.cli._generate import load_tokenizer
 
     return encoded(load_tokenizer(folder))
 
@@ -129,18 +129,18 @@ def refer_tokenizer(folder: Path) -> Values:
 @cache
 def base() -> Path:
     """The checkpoint that adapters are for."""
-    folder = Path(tempfile.mkdtemp(prefix="tojax-base-"))
+    folder = Path(tempfile.mkdtemp(prefix="anyjax-base-"))
     write_checkpoint(folder)
     return folder
 
 
 def write_adapter(folder: Path) -> None:
-    model = tojax.from_pretrained(base())
-    model = tojax.train.lora(model, 2, r"q_proj|v_proj", rng=jax.random.key(0))
+    model = anyjax.from_pretrained(base())
+    model = anyjax.train.lora(model, 2, r"q_proj|v_proj", rng=jax.random.key(0))
     params = {
         k: jnp.arange(v.size, dtype=v.dtype).reshape(v.shape) for k, v in model.params.items()
     }
-    tojax.train.save_adapter(model.with_params(params), folder)
+    anyjax.train.save_adapter(model.with_params(params), folder)
 
 
 def sorted_arrays(arrays: Mapping[str, object]) -> Values:
@@ -150,16 +150,16 @@ def sorted_arrays(arrays: Mapping[str, object]) -> Values:
 
 
 def read_adapter(folder: Path) -> Values:
-    return sorted_arrays(tojax.from_pretrained(base(), adapter=folder).params)
+    return sorted_arrays(anyjax.from_pretrained(base(), adapter=folder).params)
 
 
 @cache
 def base_model():
-    return tojax.from_pretrained(base())
+    return anyjax.from_pretrained(base())
 
 
 def read_lora(folder: Path) -> Values:
-    return sorted_arrays(tojax.train.load_adapter(base_model(), folder).params)
+    return sorted_arrays(anyjax.train.load_adapter(base_model(), folder).params)
 
 
 def refer_adapter(folder: Path) -> Values:
@@ -182,8 +182,8 @@ def write_packed_gguf(folder: Path) -> None:
 
 
 def read_gguf(folder: Path) -> Values:
-    tojax.from_pretrained(folder / "model.gguf")
-    model = tojax.from_pretrained(folder / "model.gguf", dequantize=True)
+    anyjax.from_pretrained(folder / "model.gguf")
+    model = anyjax.from_pretrained(folder / "model.gguf", dequantize=True)
     return {k: np.asarray(v) for k, v in {**model.params, **model.state}.items()}
 
 
@@ -210,38 +210,38 @@ class Net:
 def write_saved(folder: Path) -> None:
     jax.config.update("jax_traceback_in_locations_limit", 0)
     folder.rmdir()
-    tojax.from_torch(Net()).save(folder, X)
+    anyjax.from_torch(Net()).save(folder, X)
 
 
 def read_saved(folder: Path) -> Values:
-    model = tojax.load(folder)
+    model = anyjax.load(folder)
     return arrays_of((model.params, model.state, model(X)))
 
 
 def write_training(folder: Path) -> None:
     state, step = training()
     batches = [(X, X[:, :2])] * 2
-    tojax.train.fit(state, step, batches, folder=folder, keep=1, every=2)
+    anyjax.train.fit(state, step, batches, folder=folder, keep=1, every=2)
 
 
 @cache
 def trainer():
     import optax
 
-    model, tx = tojax.from_torch(Net()), optax.adam(1e-2)
+    model, tx = anyjax.from_torch(Net()), optax.adam(1e-2)
     loss = lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean()
-    return model, tx, tojax.train.make_step(loss, tx)
+    return model, tx, anyjax.train.make_step(loss, tx)
 
 
 def training():
     model, tx, step = trainer()
-    return tojax.train.TrainState.create(model, tx, rng=jax.random.key(3)), step
+    return anyjax.train.TrainState.create(model, tx, rng=jax.random.key(3)), step
 
 
 def read_training(folder: Path) -> Values:
-    from tojax.train.run.checkpoint import Checkpoints
+    from anyjax.train.run.checkpoint import Checkpoints
 
-    state = tojax.train.restore(folder, training()[0])
+    state = anyjax.train.restore(folder, training()[0])
     with Checkpoints(folder, keep=None) as checkpoints:
         progress = checkpoints.data(int(state.step))["progress"]
     text = json.dumps(progress, sort_keys=True).encode()
@@ -275,7 +275,7 @@ def write_text(folder: Path) -> None:
 
 def read_stablehlo(folder: Path) -> Values:
     (file,) = folder.glob("model.*")
-    return arrays_of(jax.tree.leaves(tojax.from_stablehlo(file)(X)))
+    return arrays_of(jax.tree.leaves(anyjax.from_stablehlo(file)(X)))
 
 
 def refer_exported(folder: Path) -> Values:
@@ -342,7 +342,7 @@ def tensorflow_path(folder: Path) -> Path:
 
 
 def read_tensorflow(folder: Path) -> Values:
-    model = tojax.from_tensorflow(tensorflow_path(folder))
+    model = anyjax.from_tensorflow(tensorflow_path(folder))
     outputs = arrays_of(model(X))
     variables = {**model.params, **model.state}.values()
     return outputs | sorted_arrays({str(i): x for i, x in enumerate(variables)})

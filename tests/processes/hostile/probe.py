@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tojax.errors import BadCheckpoint
+from anyjax.errors import BadCheckpoint
 
 
 def write(folder: Path) -> None:
@@ -32,7 +32,7 @@ def read(folder: Path) -> dict[str, np.ndarray]:
         (outside / "x").write_text("x")
     if word == "import":
         with contextlib.suppress(ImportError):
-            importlib.import_module("tojax_payload")
+            importlib.import_module("anyjax_payload")
     if word == "process":
         subprocess.run(["true"])
     if word == "memory":

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
+from anyjax.errors import AnyjaxError
 from tests.processes.hostile.corpus import BY_NAME
 from tests.processes.hostile.formats import FORMATS, Values
 from tests.processes.hostile.mutators import MARKER, OUTSIDE, Mutant
-from tojax.errors import TojaxError
 
 SECONDS = 20  # for a mutant; the slowest valid file takes 0.5 on an idle core
 PEAK = 256 * 2**20  # above what the process had before, in bytes
@@ -52,7 +52,7 @@ class Watch:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Finds nothing, and notes modules that a file asks for."""
-        if self.active and name.startswith("tojax_payload"):
+        if self.active and name.startswith("anyjax_payload"):
             self.events.append(f"import {name}")
 
     def note(self, event: str, args: tuple) -> None:
@@ -84,7 +84,7 @@ def equal(one: Values, other: Values, exact: bool = True) -> bool:
 
 
 class Bench:
-    """The originals, and what tojax reads in them."""
+    """The originals, and what anyjax reads in them."""
 
     def __init__(self, root: Path):
         self.root, self.originals, self.values = root, {}, {}
@@ -134,13 +134,15 @@ class Bench:
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             values = FORMATS[mutant.format].read(folder)
-        except TojaxError as error:
+        except AnyjaxError as error:
             refusal = error
         except TooSlow:
             raw = f"slow: {''.join(traceback.format_exc().splitlines()[-6:])}"
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)
-            ours = [f"{Path(x.filename).name}:{x.lineno}" for x in where if "/tojax/" in x.filename]
+            ours = [
+                f"{Path(x.filename).name}:{x.lineno}" for x in where if "/anyjax/" in x.filename
+            ]
             raw = f"{type(error).__name__}: {' '.join(str(error).split())[:200]} at {ours[-3:]}"
             if OF_MEMORY.search(raw):
                 return "memory", raw
@@ -165,7 +167,7 @@ class Bench:
             return "different", f"the library refuses: {' '.join(str(error).split())[:200]}"
 
     @staticmethod
-    def _refusal(error: TojaxError) -> tuple[str, str]:
+    def _refusal(error: AnyjaxError) -> tuple[str, str]:
         chain, cause = [], error
         while cause is not None:
             chain.append(f"{type(cause).__name__}: {cause}")
@@ -193,7 +195,7 @@ def main() -> None:
     signal.signal(signal.SIGALRM, stop)
     if find_spec("torch"):  # Keras imports it when a file names a torch layer: that starts ldconfig
         import_module("torch")
-    with tempfile.TemporaryDirectory(prefix="tojax-hostile-") as root:
+    with tempfile.TemporaryDirectory(prefix="anyjax-hostile-") as root:
         bench = Bench(Path(root).resolve())
         for line in sys.stdin:
             mutant = BY_NAME[line.strip()]

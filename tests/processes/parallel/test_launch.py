@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tojax.parallel import launch
+from anyjax.parallel import launch
 
 pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
 
@@ -52,7 +52,7 @@ def script(folder, text):
 
 
 def started(*command):
-    command = [sys.executable, "-m", "tojax.parallel.launch", *command]
+    command = [sys.executable, "-m", "anyjax.parallel.launch", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -98,7 +98,7 @@ def test_signals_are_handed_on(number, tmp_path):
 def test_what_is_ignored_stays_so(tmp_path):
     """``nohup`` outlives its terminal."""
     ignoring = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    command = ["-m", "tojax.parallel.launch", "-n", "1", script(tmp_path, SLEEPS)]
+    command = ["-m", "anyjax.parallel.launch", "-n", "1", script(tmp_path, SLEEPS)]
     start = f"{ignoring}; os.execv(sys.executable, [sys.executable, *{command!r}])"
     process = subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "[0] started\n"
@@ -113,8 +113,8 @@ def test_no_process_is_an_error(capsys):
 
 
 FAILS = """
-    import tojax
-    tojax.parallel.initialize()
+    import anyjax
+    anyjax.parallel.initialize()
     import jax
     print("begun", jax.process_count(), flush=True)
     if jax.process_index() == 1:
@@ -129,7 +129,7 @@ def test_an_exception_ends_the_job(tmp_path):
     path.write_text(textwrap.dedent(FAILS))
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "tojax.parallel.launch", "-n", "2", str(path)],
+        [sys.executable, "-m", "anyjax.parallel.launch", "-n", "2", str(path)],
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 1 and "KeyError: 'a mistake'" in done.stdout

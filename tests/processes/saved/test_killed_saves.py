@@ -9,10 +9,10 @@ import time
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.saved import scratch
 from tests.saved.test_folder import X, contents
 from tests.saved.test_scratch import listed
-from tojax.saved import scratch
 
 pytestmark = pytest.mark.processes
 locks = pytest.mark.skipif(scratch.fcntl is None, reason="no locks on folders there")
@@ -20,7 +20,7 @@ locks = pytest.mark.skipif(scratch.fcntl is None, reason="no locks on folders th
 
 @pytest.fixture
 def model():
-    return tojax.from_torch(torch.nn.Linear(3, 2))
+    return anyjax.from_torch(torch.nn.Linear(3, 2))
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def folder(model, tmp_path):
 
 
 FULL = """
-import resource, sys, numpy as np, torch, tojax
-from tojax.errors import NotWritten
+import resource, sys, numpy as np, torch, anyjax
+from anyjax.errors import NotWritten
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:
-    tojax.from_torch(torch.nn.Linear(300, 200)).save(sys.argv[1], np.ones((1, 300), "f"))
+    anyjax.from_torch(torch.nn.Linear(300, 200)).save(sys.argv[1], np.ones((1, 300), "f"))
 except NotWritten as error:
     print(error)
 """
@@ -51,15 +51,15 @@ def test_a_file_that_the_system_does_not_take(folder):
 
 
 INTERRUPTED = """
-import sys, time, numpy as np, torch, tojax
-from tojax.saved import writing
+import sys, time, numpy as np, torch, anyjax
+from anyjax.saved import writing
 save = writing.save_file
 def slow(*args):
     save(*args)
     print("now", flush=True)
     time.sleep(60)
 writing.save_file = slow
-tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
+anyjax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
 """
 
 
@@ -75,15 +75,15 @@ def test_ctrl_c_in_the_middle(folder):
 
 
 SLOW = """
-import sys, numpy as np, torch, tojax
-from tojax.saved import writing
+import sys, numpy as np, torch, anyjax
+from anyjax.saved import writing
 save = writing.save_file
 def slow(*args):
     save(*args)
     print("now", flush=True)
     sys.stdin.readline()
 writing.save_file = slow
-tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
+anyjax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
 """
 
 
@@ -116,4 +116,4 @@ def test_two_processes_that_save_at_once(model, tmp_path):
         assert len(listed(tmp_path)) == 2  # the other one's is still there
         run.communicate(b"\n\n", timeout=60)
     assert listed(tmp_path) == ["m"]
-    assert tojax.load(tmp_path / "m")(X[:1]).shape == (1, 2)  # of the last one
+    assert anyjax.load(tmp_path / "m")(X[:1]).shape == (1, 2)  # of the last one

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
 from tests.models import tiny
 from tests.tolerance import assert_close
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.processes
 WITHOUT_TORCH = """
 import sys, numpy as np
 sys.modules |= dict.fromkeys(["torch", "transformers", "tensorflow", "keras"])
-import tojax
-model = tojax.load(sys.argv[1])
+import anyjax
+model = anyjax.load(sys.argv[1])
 out = model(input_ids=np.load(sys.argv[2]), use_cache=False)
 np.save(sys.argv[3], out.logits)
 """
@@ -24,7 +24,7 @@ np.save(sys.argv[3], out.logits)
 
 def test_runs_without_any_framework(tmp_path):
     module, inputs = tiny.build("llama")
-    model, ids = tojax.from_torch(module), inputs["input_ids"].numpy()
+    model, ids = anyjax.from_torch(module), inputs["input_ids"].numpy()
     want = model(input_ids=ids, use_cache=False).logits
     model.save(tmp_path / "saved")
     np.save(tmp_path / "ids.npy", ids)

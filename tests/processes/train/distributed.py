@@ -14,13 +14,13 @@ import optax
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
-from tojax import multiprocess
-from tojax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
-from tojax.hf.loading import load
-from tojax.hf.loading.deferred import Reader
-from tojax.parallel import shard
-from tojax.train import Batches, TrainState, evaluate, fit, make_step, model_loss, restore
+import anyjax
+from anyjax import multiprocess
+from anyjax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
+from anyjax.hf.loading import load
+from anyjax.hf.loading.deferred import Reader
+from anyjax.parallel import shard
+from anyjax.train import Batches, TrainState, evaluate, fit, make_step, model_loss, restore
 
 SIZE = 16  # rows of a batch, of all processes
 IDS = np.random.default_rng(0).integers(0, 64, (96, 12)).astype(np.int32)
@@ -43,7 +43,7 @@ def mesh(name: str = "fsdp"):
 def begin(folder: Path):
     """(state, step) on a mesh of all devices."""
     tx = optax.adam(1e-2)
-    model = tojax.from_pretrained(folder, mesh=mesh(), plan="fsdp")
+    model = anyjax.from_pretrained(folder, mesh=mesh(), plan="fsdp")
     return TrainState.create(model, tx), make_step(model_loss, tx)
 
 
@@ -74,7 +74,7 @@ def loaded(folder: Path, plan: str) -> dict[str, int]:
     """What this process reads for a plan, and what it should."""
     read: list[int] = []
     load.Reader = lambda: Reader(read.append)
-    model = tojax.from_pretrained(folder, mesh=mesh("model"), plan=plan)
+    model = anyjax.from_pretrained(folder, mesh=mesh("model"), plan=plan)
     parts = [{str(s.index): s.data.nbytes for s in x.addressable_shards}
              for x in model.params.values()]  # fmt: skip
     return {
@@ -97,13 +97,13 @@ def everything(folder: Path, run: Path) -> dict:
         "losses": train((state, step), run),
     }
     again = restore(run, begin(folder)[0])
-    tojax.save_pretrained(again.model, run / "checkpoint")
+    anyjax.save_pretrained(again.model, run / "checkpoint")
     net = linear()
     net.save(run / "saved", ONES)
     told["weights"] = {k: multiprocess.values(x) for k, x in again.params.items()}
     told["net"] = multiprocess.values(net.params["weight"])
     prompt = np.array([[1, 5, 7]])
-    told["text"] = tojax.generate(again.model.eval(), prompt, max_new_tokens=4).tolist()
+    told["text"] = anyjax.generate(again.model.eval(), prompt, max_new_tokens=4).tolist()
     return told | {"steps": int(again.step)}
 
 
@@ -112,7 +112,7 @@ ONES = np.ones((4, 4), np.float32)
 
 def linear(axis: str = "fsdp"):
     """A small model on the mesh, divided where its axis is one for that."""
-    plain = tojax.from_torch(torch.nn.Linear(4, 8, bias=False))
+    plain = anyjax.from_torch(torch.nn.Linear(4, 8, bias=False))
     plain = plain.with_params({"weight": jnp.arange(32.0).reshape(8, 4)})
     return shard(plain, mesh(axis), "fsdp" if axis == "fsdp" else {})
 
@@ -126,7 +126,7 @@ def errors(run: Path, state, step) -> dict[str, str]:
     me, tx = jax.process_index(), optax.sgd(0.1)
     with torch.random.fork_rng():
         torch.manual_seed(me)
-        other = tojax.from_torch(torch.nn.Linear(4, 2))
+        other = anyjax.from_torch(torch.nn.Linear(4, 2))
     biased = torch.nn.Linear(4, 8, bias=bool(me))
     alone, net = (TrainState.create(x, tx) for x in (other, linear("model")))
     ragged = np.ones((4 + 4 * me, 4), np.float32)
@@ -137,15 +137,15 @@ def errors(run: Path, state, step) -> dict[str, str]:
         "other weights": lambda: shard(other, mesh(), "fsdp"),
         "batch of 9": lambda: fit(state, step, Batches(DATA, 9)),
         "batch of 2": lambda: fit(state, step, Batches(DATA, 2)),
-        "other names": lambda: shard(tojax.from_torch(biased), mesh(), "fsdp"),
+        "other names": lambda: shard(anyjax.from_torch(biased), mesh(), "fsdp"),
         "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
         "other rows": lambda: new()(net, ONES * me),
         "other number": lambda: new()(TrainState.create(linear(), tx), [ONES * me, me]),
-        "other prompts": lambda: tojax.generate(state.model, IDS[me : me + 1], max_new_tokens=4),
+        "other prompts": lambda: anyjax.generate(state.model, IDS[me : me + 1], max_new_tokens=4),
         "ragged evaluation": lambda: evaluate(linear(), [ragged], square),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
         "save in place of else": lambda: linear().save(run, ONES),
-        "save a checkpoint there": lambda: tojax.save_pretrained(state.model, run),
+        "save a checkpoint there": lambda: anyjax.save_pretrained(state.model, run),
         "restore another": lambda: restore(run / f"own-{me}", state),
         "other rng": lambda: TrainState.create(state.model, tx, rng=me),
     }

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import orbax.checkpoint  # noqa: F401  its import takes longest
 
+from anyjax.errors import NotWritten
+from anyjax.train import Batches, fit
 from tests.train.nets import begin, rows
-from tojax.errors import NotWritten
-from tojax.train import Batches, fit
 
 STEPS = 24
 

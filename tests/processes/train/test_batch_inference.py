@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.processes
 
@@ -72,7 +72,7 @@ def assert_complete(source, out):
     found = [json.loads(line) for f in files for line in f.read_text().splitlines()]
     assert sorted(x["id"] for x in found) == sorted(x["id"] for x in rows)
     scores = {x["id"]: x["score"] for x in found}
-    model, tokenizer = tojax.from_pretrained(MODEL), tokenizer_of(MODEL)
+    model, tokenizer = anyjax.from_pretrained(MODEL), tokenizer_of(MODEL)
     assert {k for k, x in scores.items() if x is None} == {"text-0", "text-1"}
     for row in rows[2 :: len(rows) // 3]:
         ids = np.array([tokenizer(row["text"]).input_ids[: SIZES[-1]]])
@@ -90,7 +90,7 @@ def tokenizer_of(model):
 def test_two_processes_and_again_what_is_missing(source, tmp_path):
     """One is killed: the launcher ends the other. One process alone does the rest, and no more."""
     out, script = tmp_path / "out", EXAMPLES / "batch_inference.py"
-    process = started("-m", "tojax.parallel.launch", "-n", 2, script, MODEL, source, out)
+    process = started("-m", "anyjax.parallel.launch", "-n", 2, script, MODEL, source, out)
     until_written(out, 2, process)
     python = [p for p in psutil.Process(process.pid).children() if p.is_running()]
     python[1].send_signal(signal.SIGKILL)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 pytest.importorskip("transformers")
 
-import tojax
+import anyjax
 from tests.processes.jobs import HEARTBEAT, WAIT, Job
 from tests.processes.train import distributed
 from tests.tolerance import assert_close
@@ -53,9 +53,9 @@ def test_each_process_reads_its_own_bytes(plan, pair):
 def test_training_is_that_of_one_process(pair, folder):
     """The rows of both are one batch; the first writes the log and tells it."""
     (first, second), run = pair
-    model = tojax.from_pretrained(folder)
+    model = anyjax.from_pretrained(folder)
     batches = distributed.Batches(distributed.DATA, distributed.SIZE, key=3)
-    mean = tojax.train.evaluate(model, batches, distributed.model_loss)["loss"]
+    mean = anyjax.train.evaluate(model, batches, distributed.model_loss)["loss"]
     assert_close(
         np.float32([first["mean"], second["mean"]]), np.float32([mean] * 2), reduction=SUMMED
     )
@@ -69,12 +69,12 @@ def test_saved_once_and_whole(pair):
     results, run = pair
     whole, net = results[0]["weights"], results[0]["net"]
     assert [r["steps"] for r in results] == [12, 12]
-    text = tojax.generate(tojax.from_pretrained(run / "checkpoint"), PROMPT, max_new_tokens=4)
+    text = anyjax.generate(anyjax.from_pretrained(run / "checkpoint"), PROMPT, max_new_tokens=4)
     assert results[0]["text"] == results[1]["text"] == text.tolist()
     got = load_file(run / "checkpoint/model.safetensors")
     assert got.keys() == whole.keys()
     assert all((got[k] == whole[k]).all() for k in got)
-    out = tojax.load(run / "saved")(distributed.ONES)
+    out = anyjax.load(run / "saved")(distributed.ONES)
     assert_close(out, distributed.ONES @ net.T, reduction=4)
 
 
@@ -110,11 +110,11 @@ def test_mistakes_are_told_in_every_process(pair):
 def alone(folder):
     """The losses of one device, and no mesh."""
     tx = distributed.optax.adam(1e-2)
-    state = tojax.train.TrainState.create(tojax.from_pretrained(folder), tx)
-    step, seen = tojax.train.make_step(distributed.model_loss, tx), []
+    state = anyjax.train.TrainState.create(anyjax.from_pretrained(folder), tx)
+    step, seen = anyjax.train.make_step(distributed.model_loss, tx), []
     batches = distributed.Batches(distributed.DATA, distributed.SIZE, key=3)
     note = lambda step, metrics: seen.append(metrics["loss"])
-    tojax.train.fit(state, step, batches, epochs=2, log=[note])
+    anyjax.train.fit(state, step, batches, epochs=2, log=[note])
     return seen
 
 
@@ -208,11 +208,11 @@ def test_the_guide_is_what_shells_and_clusters_read():
 def test_the_example_is_the_same_run_in_two_processes(folder, tmp_path):
     """Started by the launcher, and alone."""
     text, model = tmp_path / "text.txt", ROOT / "examples/tiny-llama"
-    text.write_text("".join(p.read_text() for p in sorted((ROOT / "tojax/train").glob("*.py"))))
+    text.write_text("".join(p.read_text() for p in sorted((ROOT / "anyjax/train").glob("*.py"))))
     curves = []
     for count in (1, 2):
         out = tmp_path / str(count)
-        command = ["-m", "tojax.parallel.launch", "-n", str(count)] if count > 1 else []
+        command = ["-m", "anyjax.parallel.launch", "-n", str(count)] if count > 1 else []
         script = [ROOT / "examples/train_fsdp.py", model, text, out]
         env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "1"}
         done = subprocess.run(
@@ -220,6 +220,6 @@ def test_the_example_is_the_same_run_in_two_processes(folder, tmp_path):
         )
         assert f"{count} processes, {count} devices: 60 steps" in done.stdout, done.stderr
         curves.append(distributed.curve(out))
-        saved = tojax.from_pretrained(out / "model")
+        saved = anyjax.from_pretrained(out / "model")
         assert saved(distributed.IDS[:1]).logits.shape[:2] == (1, 12)
     assert_close(*map(np.float32, curves), reduction=128 * 64 * 16)

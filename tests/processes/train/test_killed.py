@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from anyjax.train import restore
 from tests.processes.train import killed
-from tojax.train import restore
 
 pytestmark = pytest.mark.processes
 

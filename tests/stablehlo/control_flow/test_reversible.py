@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tojax.stablehlo.control_flow.reversible import SLOTS, while_loop
+from anyjax.stablehlo.control_flow.reversible import SLOTS, while_loop
 
 pytestmark = pytest.mark.sample(every=8)
 

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from anyjax.errors import BadCheckpoint
 from tests.stablehlo.texts import called
-from tojax.errors import BadCheckpoint
 
 pytestmark = pytest.mark.sample(every=8)
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from tojax.errors import MissingRng
-from tojax.stablehlo.core.draws import Draws
+from anyjax.errors import MissingRng
+from anyjax.stablehlo.core.draws import Draws
 
 NODE = SimpleNamespace(op="Normal")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tojax.stablehlo.core.monoid import LOGICAL, OPERATIONS, identity
+from anyjax.stablehlo.core.monoid import LOGICAL, OPERATIONS, identity
 
 pytestmark = pytest.mark.sample(every=8)
 

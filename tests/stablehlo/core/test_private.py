@@ -1,7 +1,7 @@
 """jaxlib's names that reading StableHLO needs are all in the installed version."""
 
-from tojax import private_names
-from tojax.stablehlo.core import attributes, private
+from anyjax import private_names
+from anyjax.stablehlo.core import attributes, private
 
 
 def test_nothing_is_gone():

@@ -1,6 +1,6 @@
 """When values are read for the last time."""
 
-from tojax.stablehlo.core.region import Operation, Region
+from anyjax.stablehlo.core.region import Operation, Region
 
 
 def test_last_uses():

@@ -1,6 +1,6 @@
 """Every operation that a module can hold has a row, but for those that need a host."""
 
-from tojax.stablehlo.core.schema import _classes, read, table
+from anyjax.stablehlo.core.schema import _classes, read, table
 
 ENGINE = {"stablehlo.composite", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.return"}
 HOSTS = ("infeed", "outfeed", "send", "recv", "async_start", "async_done")

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax import export
 
-from tojax.stablehlo.core.static_values import as_jax
+from anyjax.stablehlo.core.static_values import as_jax
 
 
 def test_symbolic_sizes():

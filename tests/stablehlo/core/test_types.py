@@ -2,8 +2,8 @@
 
 import pytest
 
-from tojax.errors import Unsupported
-from tojax.stablehlo.core.types import element
+from anyjax.errors import Unsupported
+from anyjax.stablehlo.core.types import element
 
 
 def test_quantized():

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 from jax import export
 
+from anyjax.stablehlo.engine.folding import FOLDS
 from tests.stablehlo.texts import called, function
-from tojax.stablehlo.engine.folding import FOLDS
 
 
 def test_integers_as_xla_divides():

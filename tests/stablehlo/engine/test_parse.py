@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, MissingOps
 from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, MissingOps
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -20,7 +20,7 @@ def lowered(dialect):
 
 
 def test_hlo_proto():
-    model = tojax.from_stablehlo(lowered("hlo").as_serialized_hlo_module_proto())
+    model = anyjax.from_stablehlo(lowered("hlo").as_serialized_hlo_module_proto())
     assert_close(model.apply({}, X), (np.sin(X), X.sum()))
 
 
@@ -35,7 +35,7 @@ def test_mhlo():
 def test_missing_operations_are_named():
     body = '%out = "my.op"(%0) : (tensor<4xf32>) -> tensor<4xf32>'
     with pytest.raises(MissingOps, match=r"no lowering for my\.op") as error:
-        tojax.from_stablehlo(function("4xf32", "4xf32", body))
+        anyjax.from_stablehlo(function("4xf32", "4xf32", body))
     assert error.value.ops == ("my.op",)
 
 
@@ -53,10 +53,10 @@ def sources():
 @pytest.mark.parametrize("count", [0, 3, 10, 40, 300])
 def test_truncated(name, count):
     with pytest.raises(BadCheckpoint):
-        tojax.from_stablehlo(bytes(sources()[name])[:count])
+        anyjax.from_stablehlo(bytes(sources()[name])[:count])
 
 
 @pytest.mark.parametrize("source", [b"hello", "module { nonsense }", 3, b"\x00\xff" * 40])
 def test_something_else(source):
     with pytest.raises(BadCheckpoint):
-        tojax.from_stablehlo(source)
+        anyjax.from_stablehlo(source)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from anyjax.errors import Unsupported
+from anyjax.stablehlo.core.schema import overloads
 from tests.stablehlo.texts import called, function
-from tojax.errors import Unsupported
-from tojax.stablehlo.core.schema import overloads
 
 pytestmark = pytest.mark.sample(every=8)
 

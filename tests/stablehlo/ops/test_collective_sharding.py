@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from anyjax.errors import Unsupported
 from tests.stablehlo.texts import called
-from tojax.errors import Unsupported
 
 X = np.arange(4, dtype=np.float32)
 

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from anyjax.errors import DataDependent, Unsupported
 from tests.stablehlo.texts import called, function
-from tojax.errors import DataDependent, Unsupported
 
 X = np.arange(6, dtype=np.float32)
 

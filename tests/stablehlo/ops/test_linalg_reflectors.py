@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anyjax.stablehlo.ops.linalg import geqrf, householder_product, multiplied, packed
 from tests.tolerance import assert_close
-from tojax.stablehlo.ops.linalg import geqrf, householder_product, multiplied, packed
 
 pytestmark = pytest.mark.sample(every=8)
 

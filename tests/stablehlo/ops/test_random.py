@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from anyjax.errors import Unsupported
 from tests.stablehlo.agree import assert_agrees
 from tests.stablehlo.texts import called, function
-from tojax.errors import Unsupported
 
 
 def test_key_of_the_generator():

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax.tensorflow as ours
-from tojax.errors import MissingRng, Unsupported, WrongValue
+import anyjax.tensorflow as ours
+from anyjax.errors import MissingRng, Unsupported, WrongValue
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 

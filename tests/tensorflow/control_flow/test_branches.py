@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=8)
@@ -49,7 +49,7 @@ def test_a_condition_that_is_known_leaves_one_branch():
 
 
 def test_second_derivatives_of_a_loop_of_unknown_length():
-    model = tojax.from_tensorflow(lambda x: tf.reduce_sum(grown(x) ** 2), X)
+    model = anyjax.from_tensorflow(lambda x: tf.reduce_sum(grown(x) ** 2), X)
     loss = lambda x: model.apply({}, x)
     forward, reverse = jax.hessian(loss)(X), jax.jacrev(jax.jacrev(loss))(X)
     np.testing.assert_allclose(forward, reverse, rtol=1e-5)
@@ -65,14 +65,14 @@ def test_second_derivatives_of_a_loop_of_unknown_length():
 
 
 def test_keys_in_a_loop_differ():
-    model = tojax.from_tensorflow(drawn, X)
+    model = anyjax.from_tensorflow(drawn, X)
     first, second = (model(X, rng=jax.random.key(i)) for i in range(2))
     np.testing.assert_array_equal(first, model(X, rng=jax.random.key(0)))
     assert (np.asarray(first) != np.asarray(second)).all()
     steps = np.asarray(first - X).reshape(-1)
     assert steps.min() > 0
     assert steps.max() < 3
-    with pytest.raises(tojax.errors.MissingRng, match="RandomUniform"):
+    with pytest.raises(anyjax.errors.MissingRng, match="RandomUniform"):
         model(X)
 
 
@@ -96,7 +96,7 @@ class Counter(tf.Module):
 
 def test_variables_that_loops_and_branches_assign():
     module = Counter()
-    model = tojax.from_tensorflow(module)
+    model = anyjax.from_tensorflow(module)
     out, new = model.apply(model.params, X, mutable=True)
     np.testing.assert_allclose(out, module(tf.constant(X)), rtol=1e-6)
     np.testing.assert_allclose(new["total"], module.total, rtol=1e-6)

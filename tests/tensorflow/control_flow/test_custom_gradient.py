@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import LostGradient
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
-from tojax.errors import LostGradient
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -46,7 +46,7 @@ def test_custom_gradient(function):
 def test_inside_of_a_branch():
     """TensorFlow's own tape fails on this one."""
     branch = lambda x: tf.cond(tf.reduce_sum(x) > -99, lambda: odd(x), lambda: 0.0)
-    model = tojax.from_tensorflow(branch, X)
+    model = anyjax.from_tensorflow(branch, X)
     grad = jax.grad(lambda x: model.apply({}, x))(X)
     np.testing.assert_allclose(grad, np.sin(X) + np.exp(X), rtol=1e-5)
 
@@ -68,7 +68,7 @@ class Scaled(tf.Module):
 
 def test_captured_variables():
     module = Scaled()
-    model = tojax.from_tensorflow(module)
+    model = anyjax.from_tensorflow(module)
     inputs = tf.constant(X)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -84,11 +84,11 @@ def test_saved_with_and_without(tmp_path):
     module = tf.Module()
     module.f = tf.function(odd, input_signature=[tf.TensorSpec([3, 4])])
     loss = lambda model: jax.grad(lambda x: model.apply({}, x))(X)
-    want = loss(tojax.from_tensorflow(odd, X))
+    want = loss(anyjax.from_tensorflow(odd, X))
     with_gradients = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
     tf.saved_model.save(module, str(tmp_path / "kept"), options=with_gradients)
     restored = tf.saved_model.load(str(tmp_path / "kept"))
-    np.testing.assert_allclose(loss(tojax.from_tensorflow(restored.f, X)), want, rtol=1e-6)
+    np.testing.assert_allclose(loss(anyjax.from_tensorflow(restored.f, X)), want, rtol=1e-6)
     without_gradients = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(tmp_path / "lost"), options=without_gradients)
     # Registered in this process by the first load: another process would not find it.
@@ -114,6 +114,6 @@ def test_second_derivatives_go_through_captured_values(function):
         with tf.GradientTape() as inner:
             y = fn(x)
         slope = inner.gradient(y, x)
-    model = tojax.from_tensorflow(fn, np.float32(0))
+    model = anyjax.from_tensorflow(fn, np.float32(0))
     second = jax.grad(jax.grad(lambda x: model.apply({}, x)))
     assert_close(second(0.3), outer.gradient(slope, x).numpy(), reduction=8)

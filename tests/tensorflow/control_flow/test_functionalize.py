@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -37,7 +37,7 @@ def assert_agrees(build, *args):
     kinds = {node.op for node in graph.as_graph_def().node}
     assert kinds & {"Switch", "Enter"}, "the graph has no control flow of TensorFlow 1"
     names = [x.op.name for x in inputs]
-    model = tojax.from_tensorflow(graph.as_graph_def(), inputs=names, outputs="out")
+    model = anyjax.from_tensorflow(graph.as_graph_def(), inputs=names, outputs="out")
     call = lambda *xs: model.apply(model.params, *xs)
     assert_close([model(*args)], [want], reduction=64)
     assert_close([call(*args)], [want], reduction=64)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=8)
@@ -36,8 +36,8 @@ def test_gradients_inside(function):
 
 def test_a_loop_of_unknown_length_is_refused():
     loop = lambda x: tf.while_loop(lambda a: tf.reduce_sum(a) < 9.0, lambda a: (a * 2,), [abs(x)])
-    model = tojax.from_tensorflow(slope(lambda x: loop(x)[0]), X)
-    with pytest.raises(tojax.errors.Unsupported, match="grows in a loop"):
+    model = anyjax.from_tensorflow(slope(lambda x: loop(x)[0]), X)
+    with pytest.raises(anyjax.errors.Unsupported, match="grows in a loop"):
         model(X)
 
 
@@ -48,4 +48,4 @@ def test_a_function_that_tensorflow_has_differentiated(function):
         tape.watch(x := tf.constant(X))
         out = run(x)
     assert tape.gradient(out, x) is not None
-    np.testing.assert_allclose(tojax.from_tensorflow(run, X)(X), out, rtol=1e-6)
+    np.testing.assert_allclose(anyjax.from_tensorflow(run, X)(X), out, rtol=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=8)
@@ -60,6 +60,6 @@ def test_a_list_that_grows_for_an_unknown_time():
             array, i, x = array.write(i, x), i + 1, x * 2.0
         return array.stack()
 
-    model = tojax.from_tensorflow(function, abs(X))
-    with pytest.raises(tojax.errors.Unsupported, match="grows in a loop"):
+    model = anyjax.from_tensorflow(function, abs(X))
+    with pytest.raises(anyjax.errors.Unsupported, match="grows in a loop"):
         model(abs(X))

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from jax.experimental import jax2tf
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -25,7 +25,7 @@ def test_there_and_back(function, with_gradient):
     converted = tf.function(
         jax2tf.convert(function, with_gradient=with_gradient), autograph=False, jit_compile=True
     )
-    model = tojax.from_tensorflow(converted, X)
+    model = anyjax.from_tensorflow(converted, X)
     back = lambda x: model.apply({}, x)
     assert_close(jax.jit(back)(X), function(X), reduction=8)
     loss = lambda f: lambda x: sum(jnp.sum(y**2) for y in jax.tree.leaves(f(x)))
@@ -37,13 +37,15 @@ def test_there_and_back(function, with_gradient):
 
 def test_unknown_sizes():
     converted = jax2tf.convert(lambda x: x / x.shape[0], polymorphic_shapes=["(b, _)"])
-    model = tojax.from_tensorflow(tf.function(converted, autograph=False), tf.TensorSpec([None, 3]))
+    model = anyjax.from_tensorflow(
+        tf.function(converted, autograph=False), tf.TensorSpec([None, 3])
+    )
     for count in (2, 5):
         assert_close(model(X[:count]), X[:count] / count, reduction=1)
 
 
 def test_a_second_derivative_goes_through_the_saved_one():
     fn = tf.function(jax2tf.convert(lambda x: jnp.sin(x) ** 2), autograph=False)
-    model = tojax.from_tensorflow(fn, np.float32(0))
+    model = anyjax.from_tensorflow(fn, np.float32(0))
     second = jax.grad(jax.grad(lambda x: model.apply({}, x)))
     np.testing.assert_allclose(second(0.3), 2 * np.cos(0.6), rtol=1e-5)

@@ -1,10 +1,10 @@
 """Handlers of operators register themselves under each of their names."""
 
-from tojax.tensorflow.core.running import HANDLERS, handles
+from anyjax.tensorflow.core.running import HANDLERS, handles
 
 
 def test_one_handler_of_two_operators(monkeypatch):
-    monkeypatch.setattr("tojax.tensorflow.core.running.HANDLERS", handlers := {})
+    monkeypatch.setattr("anyjax.tensorflow.core.running.HANDLERS", handlers := {})
 
     @handles("First", "Second")
     def handler(run, node, inputs):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.tensorflow.core.schema import table
 from tests.tensorflow.agree import assert_agrees
-from tojax.tensorflow.core.schema import table
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -28,7 +28,7 @@ def test_through_the_bridge(without):
 def test_what_xla_does_not_know(without):
     len(table)
     without("MatrixDeterminant")
-    model = tojax.from_tensorflow(tf.linalg.det, X[:, :3])
-    with pytest.raises(tojax.errors.MissingOps, match="MatrixDeterminant") as caught:
+    model = anyjax.from_tensorflow(tf.linalg.det, X[:, :3])
+    with pytest.raises(anyjax.errors.MissingOps, match="MatrixDeterminant") as caught:
         model(X[:, :3])
-    assert "@tojax.tensorflow.lowers('MatrixDeterminant')" in str(caught.value)
+    assert "@anyjax.tensorflow.lowers('MatrixDeterminant')" in str(caught.value)

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from tojax.errors import BadCheckpoint
-from tojax.tensorflow.engine.files import SMALL, check_archive, check_regular
+from anyjax.errors import BadCheckpoint
+from anyjax.tensorflow.engine.files import SMALL, check_archive, check_regular
 
 
 def archive(file, config, **entries):

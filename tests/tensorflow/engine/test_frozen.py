@@ -9,8 +9,8 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2 as freeze,
 )
 
-import tojax
-from tojax.errors import BadCheckpoint, WrongArguments
+import anyjax
+from anyjax.errors import BadCheckpoint, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -37,7 +37,7 @@ def old_graph(resource=False):
 @pytest.mark.parametrize("resource", [False, True])
 def test_weights_are_params_under_their_names(resource):
     frozen, want = old_graph(resource)
-    model = tojax.from_tensorflow(frozen)
+    model = anyjax.from_tensorflow(frozen)
     (name,) = model.params
     assert name.startswith("dense/kernel")
     np.testing.assert_allclose(model(X), want, rtol=1e-6)
@@ -50,16 +50,16 @@ def test_weights_are_params_under_their_names(resource):
 
 def test_weights_may_stay_constants():
     frozen, want = old_graph()
-    model = tojax.from_tensorflow(frozen, weights=False)
+    model = anyjax.from_tensorflow(frozen, weights=False)
     assert not model.params
     np.testing.assert_allclose(model(X), want, rtol=1e-6)
 
 
 def test_params_go_back_into_the_graph():
     frozen, _ = old_graph()
-    model = tojax.from_tensorflow(frozen)
+    model = anyjax.from_tensorflow(frozen)
     changed = model.with_params({name: x * 2 for name, x in model.params.items()})
-    reread = tojax.from_tensorflow(changed.source.write_back(changed.params, changed.state))
+    reread = anyjax.from_tensorflow(changed.source.write_back(changed.params, changed.state))
     np.testing.assert_array_equal(reread(X), changed(X))
 
 
@@ -68,13 +68,13 @@ def test_files(tmp_path, name):
     frozen, want = old_graph()
     text = text_format.MessageToString(frozen).encode()
     (tmp_path / name).write_bytes(text if name.endswith("txt") else frozen.SerializeToString())
-    model = tojax.from_tensorflow(tmp_path / name, inputs=["x:0"], outputs={"y": "out"})
+    model = anyjax.from_tensorflow(tmp_path / name, inputs=["x:0"], outputs={"y": "out"})
     np.testing.assert_allclose(model(x=X)["y"], want, rtol=1e-6)
 
 
 def test_inner_tensors_as_inputs_and_outputs():
     frozen, _ = old_graph()
-    model = tojax.from_tensorflow(frozen, inputs="add", outputs=["out", "add:0"])
+    model = anyjax.from_tensorflow(frozen, inputs="add", outputs=["out", "add:0"])
     out, same = model(X[:, :3])
     np.testing.assert_array_equal(out, np.maximum(X[:, :3], 0))
     np.testing.assert_array_equal(same, X[:, :3])
@@ -93,7 +93,7 @@ def test_freezing_a_function(lower):
         return tf.cond(tf.reduce_sum(x) > 0, lambda: steps, lambda: dense(x) * 2)
 
     frozen = freeze(call.get_concrete_function(), lower_control_flow=lower)
-    model = tojax.from_tensorflow(frozen.graph.as_graph_def())
+    model = anyjax.from_tensorflow(frozen.graph.as_graph_def())
     for x in (X, -X):
         np.testing.assert_allclose(model(x), call(x), rtol=1e-5, atol=1e-6)  # sums of terms near 1
     with tf.GradientTape() as tape:
@@ -107,7 +107,7 @@ def test_freezing_a_function(lower):
 def test_a_name_that_no_node_has():
     frozen, _ = old_graph()
     with pytest.raises(WrongArguments, match="no tensor 'ouput'") as caught:
-        tojax.from_tensorflow(frozen, outputs="ouput")
+        anyjax.from_tensorflow(frozen, outputs="ouput")
     assert "out" in caught.value.why
 
 
@@ -115,11 +115,11 @@ def test_an_unknown_operator():
     frozen, _ = old_graph()
     frozen.node[-1].op = "Frobnicate"
     with pytest.raises(BadCheckpoint, match="Frobnicate"):
-        tojax.from_tensorflow(frozen)
+        anyjax.from_tensorflow(frozen)
 
 
 def test_a_file_that_is_cut_short(tmp_path):
     frozen, _ = old_graph()
     (tmp_path / "graph.pb").write_bytes(frozen.SerializeToString()[:150])
     with pytest.raises(BadCheckpoint, match="no GraphDef"):
-        tojax.from_tensorflow(tmp_path / "graph.pb")
+        anyjax.from_tensorflow(tmp_path / "graph.pb")

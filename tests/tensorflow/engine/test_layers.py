@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
-from tojax.errors import Unsupported, WrongArguments
-from tojax.transforms import edit, intermediates
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.transforms import edit, intermediates
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -31,14 +31,14 @@ def network():
 
 @pytest.mark.parametrize("layer", ["first", "norm", "last"])
 def test_a_layer_has_the_value_that_keras_gives_it(network, layer):
-    _, values = intermediates(tojax.from_tensorflow(network), f"{layer}(_\\d+)?$")(X)
+    _, values = intermediates(anyjax.from_tensorflow(network), f"{layer}(_\\d+)?$")(X)
     (value,) = values.values()
     inner = keras.Model(network.inputs[0], network.get_layer(layer).output)
     np.testing.assert_allclose(value, inner(X), atol=1e-6)
 
 
 def test_nodes_have_their_own_paths(network):
-    _, values = intermediates(tojax.from_tensorflow(network), "first.*/MatMul$")(X)
+    _, values = intermediates(anyjax.from_tensorflow(network), "first.*/MatMul$")(X)
     ((path, value),) = values.items()
     kernel, _ = network.get_layer("first").get_weights()
     np.testing.assert_allclose(value, X @ kernel, atol=1e-5)
@@ -46,7 +46,7 @@ def test_nodes_have_their_own_paths(network):
 
 
 def test_edits_and_gradients_with_respect_to_a_layer(network):
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     halved = edit(model, {"norm(_\\d+)?$": lambda h: h / 2})
     last = network.get_layer("last")
     norm = keras.Model(network.inputs[0], network.get_layer("norm").output)
@@ -58,7 +58,7 @@ def test_edits_and_gradients_with_respect_to_a_layer(network):
 
 def test_a_saved_model_has_the_layers_inside_of_its_functions(network, tmp_path):
     network.export(tmp_path / "saved", verbose=False)
-    model = tojax.from_tensorflow(str(tmp_path / "saved"))
+    model = anyjax.from_tensorflow(str(tmp_path / "saved"))
     _, values = intermediates(model, "norm(_\\d+)?$")(X)
     inner = keras.Model(network.inputs[0], network.get_layer("norm").output)
     np.testing.assert_allclose(next(iter(values.values())), inner(X), atol=1e-6)
@@ -72,14 +72,14 @@ def looped(x):
 
 
 def test_inside_of_a_loop_values_are_refused_and_edits_work():
-    model = tojax.from_tensorflow(looped, X)
+    model = anyjax.from_tensorflow(looped, X)
     with pytest.raises(Unsupported, match="inside of a loop, a branch"):
         intermediates(model, "inner$")(X)
     assert not edit(model, {"inner$": lambda y: 0 * y})(X).any()
 
 
 def test_other_names_and_inputs_of_layers_are_refused(network):
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     with pytest.raises(WrongArguments, match="no module has a path"):
         intermediates(model, "fist$")(X)
     with pytest.raises(Unsupported, match="the inputs of"):
@@ -87,6 +87,6 @@ def test_other_names_and_inputs_of_layers_are_refused(network):
 
 
 def test_programs_speak_of_nodes(network):
-    model = tojax.from_tensorflow(network)
+    model = anyjax.from_tensorflow(network)
     text = jax.jit(lambda p: model.apply(p, X)).lower(model.params).compile().as_text()
     assert "first_1/MatMul/dot_general" in text

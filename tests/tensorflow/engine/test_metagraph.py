@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
-from tojax.errors import BadCheckpoint, WrongArguments
+import anyjax
+from anyjax.errors import BadCheckpoint, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -54,7 +54,7 @@ def test_simple_save(tmp_path, resource):
             kernel = session.run(
                 "dense/kernel:0" if not resource else "dense/kernel/Read/ReadVariableOp:0"
             )
-    model = tojax.from_tensorflow(folder)
+    model = anyjax.from_tensorflow(folder)
     assert {*model.params} == {"dense/kernel"}
     assert {*model.state} == {"mean", "step"}
     np.testing.assert_array_equal(model.params["dense/kernel"], kernel)
@@ -81,11 +81,11 @@ def test_signatures_and_tags(tmp_path):
             builder.add_meta_graph([], {"default": signature(x, out), "two": signature(x, double)})
             builder.save()
             session.run(tf1.global_variables_initializer())
-    default, two = tojax.from_tensorflow(folder), tojax.from_tensorflow(folder, signature="two")
+    default, two = anyjax.from_tensorflow(folder), anyjax.from_tensorflow(folder, signature="two")
     first, second = (m.apply(m.params, X, mutable=True)[0]["out"] for m in (default, two))
     np.testing.assert_allclose(second, first * 2, rtol=1e-6)
     with pytest.raises(WrongArguments, match="no signature 'three'") as caught:
-        tojax.from_tensorflow(folder, signature="three")
+        anyjax.from_tensorflow(folder, signature="three")
     assert "default, two" in caught.value.why
 
 
@@ -103,7 +103,7 @@ def test_partitioned_variables_and_loops(tmp_path):
         tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
         want = session.run(out, {x: X})
     tf1.enable_control_flow_v2()
-    model = tojax.from_tensorflow(folder)
+    model = anyjax.from_tensorflow(folder)
     assert {k: v.shape for k, v in model.params.items()} == {"w/part_0": (3, 5), "w/part_1": (2, 5)}
     np.testing.assert_allclose(model(X)["out"], want, rtol=1e-5, atol=1e-6)  # sums that cancel
 
@@ -120,7 +120,7 @@ def test_references_that_are_scattered_to(tmp_path):
         session.run(tf1.global_variables_initializer())
         tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
         initial = session.run("table:0")
-    model = tojax.from_tensorflow(folder)
+    model = anyjax.from_tensorflow(folder)
     _, state = model.apply(model.params, X, mutable=True)
     np.testing.assert_allclose(state["table"][np.array([1, 3])], initial[[1, 3]] + X - 1, rtol=1e-5)
     np.testing.assert_allclose(state["table"][np.array([0, 2])], initial[[0, 2]] - 1, rtol=1e-5)
@@ -135,7 +135,7 @@ def test_lost_variables(tmp_path):
     data = next((folder / "variables").glob("*.data*"))
     data.write_bytes(data.read_bytes()[:20])
     with pytest.raises(BadCheckpoint, match="variables"):
-        tojax.from_tensorflow(folder)
+        anyjax.from_tensorflow(folder)
     (folder / "variables" / "variables.index").unlink()
     with pytest.raises(BadCheckpoint, match="variables"):
-        tojax.from_tensorflow(folder)
+        anyjax.from_tensorflow(folder)

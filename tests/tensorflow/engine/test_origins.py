@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
-from tojax.errors import DataDependent, StaticArgument
+import anyjax
+from anyjax.errors import DataDependent, StaticArgument
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -45,7 +45,7 @@ class Sized(tf.Module):
     ],
 )
 def test_integers_become_static(function, n):
-    model = tojax.from_tensorflow(function, X, n)
+    model = anyjax.from_tensorflow(function, X, n)
     with pytest.warns(StaticArgument, match="n: the values decide"):
         got = model(X, n)
     np.testing.assert_array_equal(got, tf.function(function)(X, n))
@@ -62,18 +62,18 @@ def test_integers_become_static(function, n):
 def test_names_of_arguments_in_containers():
     function = lambda pair: tf.reshape(pair["x"], [pair["sizes"][1], -1])
     pair_of_inputs = {"x": X, "sizes": [N, np.int32(4)]}
-    model = tojax.from_tensorflow(function, pair_of_inputs)
+    model = anyjax.from_tensorflow(function, pair_of_inputs)
     with pytest.warns(StaticArgument, match=r"pair\['sizes'\]\[1\]: the values"):
         assert model(pair_of_inputs).shape == (4, 3)
 
 
 def test_floats_are_named_and_not_made_static():
-    model = tojax.from_tensorflow(lambda x: tf.where(x > 1), X)
+    model = anyjax.from_tensorflow(lambda x: tf.where(x > 1), X)
     with pytest.raises(DataDependent, match="x decided it") as caught:
         model(X)
     assert f"{__file__}:" in caught.value.where
 
 
 def test_sizes_in_the_state():
-    model = tojax.from_tensorflow(Sized())
+    model = anyjax.from_tensorflow(Sized())
     assert model(X).shape == (3, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=10)
@@ -70,7 +70,7 @@ def test_second_derivatives(function):
 
 
 def test_softsign_far_from_zero_keeps_its_digits():
-    model = tojax.from_tensorflow(tf.nn.softsign, X)
+    model = anyjax.from_tensorflow(tf.nn.softsign, X)
     x = np.float32(1e5)
     slope = jax.grad(lambda x: model.apply(model.params, jnp.full(X.shape, x)).sum())(x) / X.size
     np.testing.assert_allclose(slope, 1 / (1 + float(x)) ** 2, rtol=1e-5)

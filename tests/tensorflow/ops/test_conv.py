@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import ForwardFailed
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
-from tojax.errors import ForwardFailed
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -82,7 +82,7 @@ def test_conv_of_groups():
     x, how = random(2, 5, 5, 6), {"strides": [1, 2, 2, 1], "padding": "SAME"}
     run = lambda x, w: tf.raw_ops.Conv(input=x, filter=w, groups=2, **how)
     want = tf.nn.conv2d(x, W, **how).numpy()
-    assert_close(tojax.from_tensorflow(run, x, W)(x, W), want, reduction=64)
+    assert_close(anyjax.from_tensorflow(run, x, W)(x, W), want, reduction=64)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", EXPLICIT])
@@ -160,7 +160,7 @@ def test_channels_first(op, layouts, x, w):
     strides = dict(zip(last, [*[1, 2, 2, 2, 1][: x.ndim - 1], 1]))
     want = op(x, w, [strides[c] for c in last], "SAME", data_format=last).numpy()
     run = lambda x, w: op(x, w, [strides[c] for c in first], "SAME", data_format=first)
-    model = tojax.from_tensorflow(run, turned, w)
+    model = anyjax.from_tensorflow(run, turned, w)
     assert_close(np.transpose(model(turned, w), at), want, reduction=64)
     jax.grad(lambda x, w: model.apply(model.params, x, w).sum(), (0, 1))(turned, w)
 
@@ -179,7 +179,7 @@ def test_versions_that_take_a_tensor_for_its_shape():
             raw.Conv2DBackpropFilter(input=X, filter_sizes=W.shape, out_backprop=forward, **how),
         ),
     ):
-        model = tojax.from_tensorflow(new, X, W, forward)
+        model = anyjax.from_tensorflow(new, X, W, forward)
         assert_close(model(X, W, forward), old.numpy(), reduction=64)
 
 
@@ -188,4 +188,4 @@ def test_packed_channels_are_refused():
         input=x, filter=w, strides=[1, 1, 1, 1], padding="SAME", data_format="NCHW_VECT_C"
     )
     with pytest.raises(ForwardFailed, match="data_format"):
-        tojax.from_tensorflow(run, X, W)(X, W)
+        anyjax.from_tensorflow(run, X, W)(X, W)

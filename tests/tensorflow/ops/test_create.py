@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.dtypes import x64
+from anyjax.errors import Unsupported
 from tests.tensorflow.agree import assert_agrees
-from tojax.dtypes import x64
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -103,6 +103,6 @@ def test_bitcast_of_constants():
 
 @pytest.mark.skipif(x64(), reason="nothing is narrowed")
 def test_bitcast_of_what_jax_narrows():
-    model = tojax.from_tensorflow(lambda x: tf.bitcast(x, tf.float32), np.arange(3))
+    model = anyjax.from_tensorflow(lambda x: tf.bitcast(x, tf.float32), np.arange(3))
     with pytest.raises(Unsupported, match="int64 to float32"):
         model(np.arange(3))

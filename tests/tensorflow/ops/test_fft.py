@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.tensorflow.core.schema import table
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
-from tojax.tensorflow.core.schema import table
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -50,7 +50,7 @@ def test_named_axes(name):
     """TensorFlow has no kernel for them on a CPU."""
     function, x = NAMED.get(name, (np.fft.irfftn, Z))
     inputs = {"input": x, "fft_length": [4, 6], "axes": [1, 3]}
-    got = tojax.from_tensorflow(lambda: getattr(R, name)(**inputs))()
+    got = anyjax.from_tensorflow(lambda: getattr(R, name)(**inputs))()
     assert_close(got, function(x, [4, 6], [1, 3]), rtol=1e-5)
 
 

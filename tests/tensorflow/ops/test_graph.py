@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import NoGradient, WrongValue
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import NoGradient, WrongValue
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -30,14 +30,14 @@ def test_gradients_that_end():
 def test_ensure_shape():
     assert_agrees(lambda x: tf.ensure_shape(x, [None, 2]), X)
     spec = tf.function(lambda x: tf.ensure_shape(x, [None, 2]), [tf.TensorSpec(None)])
-    assert tojax.from_tensorflow(spec)(X).shape == (1, 2)
+    assert anyjax.from_tensorflow(spec)(X).shape == (1, 2)
     with pytest.raises(WrongValue, match=r"\(1, 2, 1\)"):
-        tojax.from_tensorflow(spec)(X[..., None])
+        anyjax.from_tensorflow(spec)(X[..., None])
 
 
 def test_prevent_gradient():
     assert_agrees(lambda x: raw.PreventGradient(input=x), X, grad=False)
-    model = tojax.from_tensorflow(
+    model = anyjax.from_tensorflow(
         lambda x, y: y * raw.PreventGradient(input=x, message="not here"), X, X
     )
     jax.jit(jax.grad(lambda y: model.apply({}, X, y).sum()))(X)
@@ -51,5 +51,5 @@ def test_prevent_gradient():
 
 def test_check_numerics():
     assert_agrees(lambda x: tf.debugging.check_numerics(x, "bad"), X)
-    model = tojax.from_tensorflow(lambda x: tf.debugging.check_numerics(x, "bad"), X)
+    model = anyjax.from_tensorflow(lambda x: tf.debugging.check_numerics(x, "bad"), X)
     assert np.isnan(model(np.array([[1, np.inf]], np.float32))).all()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -120,7 +120,7 @@ def test_glimpses(op, centered, normalized):
 def test_noise_is_unsupported():
     run = lambda x: tf.image.extract_glimpse(x, (2, 3), OFFSETS)
     with pytest.raises(Unsupported, match="noise"):
-        tojax.from_tensorflow(run, IMAGES)(IMAGES)
+        anyjax.from_tensorflow(run, IMAGES)(IMAGES)
 
 
 def test_drawn_boxes():

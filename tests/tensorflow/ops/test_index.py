@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=10)
@@ -59,19 +59,19 @@ def test_outside():
     """TensorFlow raises."""
     ids = np.array([1, 2, -1], np.int32)
     for function in (tf.gather, lambda x, i: tf.gather_nd(x, i[:, None])):
-        model = tojax.from_tensorflow(function, X, ids)
+        model = anyjax.from_tensorflow(function, X, ids)
         np.testing.assert_array_equal(np.isnan(model(X, ids))[:, 0, 0], [False, True, True])
         integers = X.astype(np.int32)
-        got = tojax.from_tensorflow(function, integers, ids)(integers, ids)
+        got = anyjax.from_tensorflow(function, integers, ids)(integers, ids)
         np.testing.assert_array_equal(got, integers[[1, 1, 0]])
     slope = jax.grad(lambda x: model.apply({}, x, ids).sum())(X)
     np.testing.assert_array_equal(slope[:, 0, 0], [0, 1])
 
 
 def test_known_positions_need_no_check():
-    model = tojax.from_tensorflow(lambda x: tf.gather(x, [1, 0]), X)
+    model = anyjax.from_tensorflow(lambda x: tf.gather(x, [1, 0]), X)
     assert "PROMISE" in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
-    model = tojax.from_tensorflow(lambda x: tf.gather(x, 1, axis=1), X)
+    model = anyjax.from_tensorflow(lambda x: tf.gather(x, 1, axis=1), X)
     assert "gather" not in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
 
 

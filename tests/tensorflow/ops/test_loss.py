@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -62,7 +62,7 @@ def test_infinite_logits():
 
 def test_labels_that_are_no_class():
     run = lambda x, y: raw.SparseSoftmaxCrossEntropyWithLogits(features=x, labels=y)
-    model = tojax.from_tensorflow(run, X, LABELS)
+    model = anyjax.from_tensorflow(run, X, LABELS)
     loss, slope = model(X, np.array([0, -1, 5, 2], np.int32))
     assert np.isnan(loss).tolist() == [False, True, True, False]
     assert np.isnan(slope).all(1).tolist() == [False, True, True, False]
@@ -91,7 +91,7 @@ def test_loss():
 
 def test_loss_with_the_first_class_as_blank():
     """TensorFlow has no kernel of it on CPUs: the first class is moved to the end."""
-    model = tojax.from_tensorflow(
+    model = anyjax.from_tensorflow(
         lambda *xs: ctc(*xs, op=raw.CTCLossV2).loss, LOGITS, INDICES, VALUES, TIMES
     )
     want = ctc(np.roll(LOGITS, -1, 2), INDICES, VALUES - 1, TIMES).loss
@@ -104,7 +104,7 @@ def test_too_long():
     for times, grad in (([2, 4, 5], True), ([3, 4, 5], False)):
         args = LOGITS, INDICES, VALUES, np.array(times, np.int32)
         assert_agrees(lambda *xs: ctc(*xs, **how).loss, *args, grad=grad, vmap=False)
-    model = tojax.from_tensorflow(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
+    model = anyjax.from_tensorflow(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
     loss = model(LOGITS, INDICES, VALUES, np.array([2, 4, 5], np.int32))
     assert np.isinf(loss).tolist() == [True, False, False]
 
@@ -133,5 +133,5 @@ def test_the_gradient_that_tensorflow_computes_beside_the_loss():
 )
 def test_other_ways_are_unsupported(how):
     with pytest.raises(Unsupported, match="CTC"):
-        model = tojax.from_tensorflow(lambda x: ctc(x, INDICES, VALUES, TIMES, **how), LOGITS)
+        model = anyjax.from_tensorflow(lambda x: ctc(x, INDICES, VALUES, TIMES, **how), LOGITS)
         model(LOGITS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=10)
@@ -89,7 +89,7 @@ def test_einsum_of_three_and_of_complex_numbers():
 )
 def test_tensordot(function):
     assert_agrees(lambda x, y: function(x, y, 1), A, B)
-    assert tojax.from_tensorflow(tf.linalg.matvec)(A, B[:, 0]).shape == (3,)
+    assert anyjax.from_tensorflow(tf.linalg.matvec)(A, B[:, 0]).shape == (3,)
 
 
 # Biases.

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -42,7 +42,7 @@ def test_padded_of_tf_image():
 
 def assert_same_boxes(run, *args):
     """Outside of jit the number of boxes is known; inside it is not."""
-    model = tojax.from_tensorflow(run, *args)
+    model = anyjax.from_tensorflow(run, *args)
     want = [x.numpy() for x in tf.nest.flatten(run(*args))]
     got = model.apply(model.params, *map(np.array, args))
     assert_close(list(got) if isinstance(got, (tuple, list)) else [got], want, reduction=4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
 
@@ -31,7 +31,7 @@ def test_fused(version, training):
     op = getattr(raw, f"FusedBatchNorm{version}")
     run = lambda *xs: op(**dict(zip(NAMES, xs)), is_training=training, epsilon=0.01)
     assert_agrees(lambda *xs: run(*xs)[:3], *GIVEN)
-    model = tojax.from_tensorflow(lambda *xs: tuple(run(*xs)), *GIVEN)
+    model = anyjax.from_tensorflow(lambda *xs: tuple(run(*xs)), *GIVEN)
     want = [x.numpy() for x in run(*GIVEN)]
     want[4] = VARIANCE if not training else X.var((0, 1, 2))
     assert_close(list(model(*GIVEN)), want, reduction=64)
@@ -64,7 +64,7 @@ def test_fused_grad(version, training):
         y_backprop=g, x=x, scale=scale, reserve_space_1=saved[0], reserve_space_2=saved[1],
         is_training=training, **rest,
     )[:3]  # fmt: skip
-    model = tojax.from_tensorflow(run, X[::-1], X, SCALE)
+    model = anyjax.from_tensorflow(run, X[::-1], X, SCALE)
     want = [y.numpy() for y in run(X[::-1], X, SCALE)]
     assert_close(list(model(X[::-1], X, SCALE)), want, reduction=64)
 
@@ -78,7 +78,7 @@ def test_channels_first(training):
         run = lambda *xs, layout=layout: raw.FusedBatchNormV3(
             **dict(zip(NAMES, xs)), is_training=training, data_format=layout
         )[:3]
-        models.append((tojax.from_tensorflow(run, x, *GIVEN[1:]), x))
+        models.append((anyjax.from_tensorflow(run, x, *GIVEN[1:]), x))
     (last, x), (first, y) = models
     want, got = last(x, *GIVEN[1:]), first(y, *GIVEN[1:])
     assert_close([np.transpose(got[0], [0, 2, 3, 1]), *got[1:]], list(want), reduction=64)
@@ -86,7 +86,7 @@ def test_channels_first(training):
 
 def test_forward_and_second_derivatives():
     run = lambda *xs: raw.FusedBatchNormV3(**dict(zip(NAMES, xs)), is_training=True)[0]
-    model = tojax.from_tensorflow(run, *GIVEN)
+    model = anyjax.from_tensorflow(run, *GIVEN)
     weights = random(*X.shape)
 
     def plain(x):

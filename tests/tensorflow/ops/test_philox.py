@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.tensorflow.ops.philox import Stream, halves, long_remainder, seeded, words
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
-from tojax.tensorflow.ops.philox import Stream, halves, long_remainder, seeded, words
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -65,7 +65,7 @@ FLOATS = ["float16", "bfloat16", "float32"]
 
 def both(function, *args):
     """Ours, with the seed traced, and TensorFlow's."""
-    ours = tojax.from_tensorflow(function, SEED, *args)(SEED, *args)
+    ours = anyjax.from_tensorflow(function, SEED, *args)(SEED, *args)
     return np.asarray(ours), function(SEED, *args).numpy()
 
 
@@ -115,10 +115,10 @@ def test_all_integers(dtype):
 def test_long_integers():
     function = lambda s: tf.random.stateless_uniform([N], s, None, None, tf.int64)
     with pytest.raises(Unsupported, match="x64"):
-        tojax.from_tensorflow(function, SEED)(SEED)
+        anyjax.from_tensorflow(function, SEED)(SEED)
     bounds = lambda s: tf.random.stateless_uniform([N], s, 0, 2**40, tf.int64)
     with pytest.raises(Unsupported, match="bound"):
-        tojax.from_tensorflow(bounds, SEED)(SEED)
+        anyjax.from_tensorflow(bounds, SEED)(SEED)
     with jax.enable_x64(True):
         assert np.array_equal(*both(function))
         assert np.array_equal(*both(bounds))
@@ -127,7 +127,7 @@ def test_long_integers():
 def test_no_integers():
     function = lambda s: R.StatelessRandomUniformInt(shape=[2], seed=s, minval=3, maxval=3)
     with pytest.raises(WrongArguments):
-        tojax.from_tensorflow(function, SEED)(SEED)
+        anyjax.from_tensorflow(function, SEED)(SEED)
 
 
 def test_remainders_of_64_bits():

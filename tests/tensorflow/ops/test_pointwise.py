@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -206,13 +206,13 @@ def test_of_several():
 
 def test_what_tensorflow_only_computes_where_it_rewrites_graphs():
     """AccumulateNV2 has no kernel; Round of integers gives 0."""
-    total = tojax.from_tensorflow(lambda *xs: R.AccumulateNV2(inputs=xs, shape=[2, 4]), X, X)
+    total = anyjax.from_tensorflow(lambda *xs: R.AccumulateNV2(inputs=xs, shape=[2, 4]), X, X)
     assert (total(X, X) == 2 * X).all()
-    assert (tojax.from_tensorflow(lambda x: R.Round(x=x), INTEGERS)(INTEGERS) == INTEGERS).all()
+    assert (anyjax.from_tensorflow(lambda x: R.Round(x=x), INTEGERS)(INTEGERS) == INTEGERS).all()
 
 
 def test_a_known_small_power_is_a_product():
-    model = tojax.from_tensorflow(lambda x: x**2.0, X)
+    model = anyjax.from_tensorflow(lambda x: x**2.0, X)
     assert "integer_pow[y=2]" in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
 
 
@@ -381,11 +381,11 @@ def test_select_v1(mask):
 
 
 def test_where():
-    model = tojax.from_tensorflow(tf.where, MASK)
+    model = anyjax.from_tensorflow(tf.where, MASK)
     with pytest.raises(DataDependent, match="input of Where"):
         jax.jit(lambda mask: model.apply({}, mask))(MASK)
     for mask in (MASK, YES, np.zeros(3, bool)):
-        model = tojax.from_tensorflow(tf.where, mask)
+        model = anyjax.from_tensorflow(tf.where, mask)
         got = model.apply({}, mask)
         np.testing.assert_array_equal(got, tf.where(mask))
         assert got.dtype == np.int32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
 
@@ -106,7 +106,7 @@ def test_gradients_3d(padding):
 def test_channels_first(op):
     """TensorFlow computes none of these on a CPU."""
     turned = np.transpose(X, [0, 3, 1, 2])
-    model = tojax.from_tensorflow(lambda x: op(x, 3, 2, "SAME", data_format="NCHW"), turned)
+    model = anyjax.from_tensorflow(lambda x: op(x, 3, 2, "SAME", data_format="NCHW"), turned)
     want = op(X, 3, 2, "SAME").numpy()
     assert_close(np.transpose(model(turned), [0, 2, 3, 1]), want, reduction=9)
     jax.jvp(lambda x: model.apply(model.params, x), (turned,), (turned,))

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
-from tojax.errors import MissingRng
+import anyjax
+from anyjax.errors import MissingRng
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -17,7 +17,7 @@ ALPHA = np.array([0.5, 4.0], np.float32)
 
 
 def draw(function, *args, key=KEY):
-    return np.asarray(tojax.from_tensorflow(function, *args)(*args, rng=key))
+    return np.asarray(anyjax.from_tensorflow(function, *args)(*args, rng=key))
 
 
 CASES = {  # the function, mean, standard deviation, range
@@ -46,13 +46,13 @@ def test_moments(name):
 
 
 def test_two_draws_differ():
-    a, b = tojax.from_tensorflow(lambda: (tf.random.normal([3]), tf.random.normal([3])))(rng=KEY)
+    a, b = anyjax.from_tensorflow(lambda: (tf.random.normal([3]), tf.random.normal([3])))(rng=KEY)
     assert not np.array_equal(a, b)
 
 
 def test_a_key_is_needed():
     with pytest.raises(MissingRng):
-        tojax.from_tensorflow(lambda: tf.random.normal([3]))()
+        anyjax.from_tensorflow(lambda: tf.random.normal([3]))()
 
 
 def test_gammas_of_each_alpha():
@@ -62,7 +62,7 @@ def test_gammas_of_each_alpha():
 
 
 def test_the_gradient_of_a_gamma():
-    model = tojax.from_tensorflow(lambda a: tf.random.gamma([N], a), ALPHA)
+    model = anyjax.from_tensorflow(lambda a: tf.random.gamma([N], a), ALPHA)
     got = jax.grad(lambda a: model.apply({}, a, rng=KEY).mean(0).sum())(ALPHA)
     assert np.allclose(got, 1, atol=0.15)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -89,7 +89,7 @@ def test_made_of_these(function):
 
 
 def test_a_traced_axis():
-    model = tojax.from_tensorflow(tf.reduce_sum, X, np.int32(1))
+    model = anyjax.from_tensorflow(tf.reduce_sum, X, np.int32(1))
     with pytest.raises(DataDependent):
         jax.jit(lambda axis: model.apply({}, X, axis))(np.int32(1))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -29,7 +29,7 @@ def test_agrees(function, wide):
     args = SEED, ALPHA if function is gammas else RATE
     want = function(*args).numpy()
     with jax.enable_x64(wide):
-        got = np.asarray(tojax.from_tensorflow(function, *args)(*args))
+        got = np.asarray(anyjax.from_tensorflow(function, *args)(*args))
     assert got.dtype == want.dtype and got.shape == want.shape
     if wide:
         assert np.array_equal(got, want)
@@ -44,7 +44,7 @@ def test_the_gradient_of_gammas():
         tensor = tf.constant(alpha)
         tape.watch(tensor)
         total = tf.reduce_sum(function(SEED, tensor))
-    model = tojax.from_tensorflow(function, SEED, alpha)
+    model = anyjax.from_tensorflow(function, SEED, alpha)
     got = jax.jit(jax.grad(lambda a: model.apply({}, SEED, a).sum()))(alpha)
     assert np.allclose(got, tape.gradient(total, tensor), rtol=1e-4)
 
@@ -52,6 +52,6 @@ def test_the_gradient_of_gammas():
 def test_vmap():
     seeds = np.arange(4, dtype=np.int32).reshape(2, 2)
     function = lambda s: tf.random.stateless_poisson([5], s, 3.0, tf.int32)
-    model = tojax.from_tensorflow(function, SEED)
+    model = anyjax.from_tensorflow(function, SEED)
     got = jax.vmap(lambda s: model.apply({}, s))(seeds)
     assert np.array_equal(got, [function(s) for s in seeds])

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.tensorflow.ops.resize import KERNELS
 from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
-from tojax.tensorflow.ops.resize import KERNELS
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -75,14 +75,14 @@ def test_a_large_matrix_is_made_by_the_program():
     for name in ("Bilinear", "Bicubic"):
         op = getattr(raw, f"Resize{name}")
         run = lambda x, op=op: op(images=x, size=(300, 2), half_pixel_centers=True)
-        assert_close(tojax.from_tensorflow(run, x)(x), run(x).numpy(), reduction=64)
+        assert_close(anyjax.from_tensorflow(run, x)(x), run(x).numpy(), reduction=64)
 
 
 @pytest.mark.parametrize("op", [raw.ResizeBilinear, raw.ResizeNearestNeighbor])
 def test_both_ways_at_once_are_refused(op):
     run = lambda x: op(images=x, size=(8, 11), align_corners=True, half_pixel_centers=True)
     with pytest.raises(Unsupported, match="align_corners=True and half_pixel_centers=True"):
-        tojax.from_tensorflow(run, X)(X)
+        anyjax.from_tensorflow(run, X)(X)
 
 
 # ScaleAndTranslate with every kernel; partly outside of the image; scales that are traced.

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -30,7 +30,7 @@ def test_sorted(function):
     assert_agrees(lambda x: function(x, IDS), X)
     assert_agrees(lambda x: function(x, IDS), X.astype(np.int32) * 3)
     assert_agrees(lambda x: function(x, IDS[:0]), X[:0])
-    model = tojax.from_tensorflow(function, X, IDS)
+    model = anyjax.from_tensorflow(function, X, IDS)
     with pytest.raises(DataDependent, match="segment_ids of Segment"):
         jax.jit(lambda ids: model.apply({}, X, ids))(IDS)
     np.testing.assert_allclose(model.apply({}, X, IDS), function(X, IDS))
@@ -48,7 +48,7 @@ def test_unsorted(function):
 def test_number_given(how):
     """TensorFlow has kernels for it on accelerators alone: they do as those for unsorted ones."""
     call = lambda op: lambda x, i: op(data=x, segment_ids=i, num_segments=4)
-    model = tojax.from_tensorflow(call(getattr(raw, f"Segment{how}V2")), X, IDS)
+    model = anyjax.from_tensorflow(call(getattr(raw, f"Segment{how}V2")), X, IDS)
     want = call(getattr(raw, f"UnsortedSegment{how}"))(X, IDS)
     np.testing.assert_allclose(model(X, IDS), want)
 
@@ -73,7 +73,7 @@ def test_sparse(how):
 def test_forward_mode(function):
     """The derivative of products and extremes, against finite differences of TensorFlow."""
     call = lambda x: function(x, LOOSE, 4)
-    model = tojax.from_tensorflow(call, X)
+    model = anyjax.from_tensorflow(call, X)
     step = np.array([[1, 0], [0, 2], [1, 1], [-1, 0], [0, 3]], np.float32)
     smooth = X + np.float32([[0.5], [0.25], [0], [0], [0.125]])
     _, mine = jax.jvp(lambda x: model.apply({}, x), (smooth,), (step,))

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from jax import export
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
+from anyjax.tensorflow.ops.shape import broadcast_gradient_args, concat_offset
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import DataDependent
-from tojax.tensorflow.ops.shape import broadcast_gradient_args, concat_offset
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -112,21 +112,21 @@ def test_concat_offset():
 )
 def test_symbolic_sizes(function):
     spec = tf.TensorSpec([None, None], tf.float32)
-    model = tojax.from_tensorflow(tf.function(function, [spec]))
+    model = anyjax.from_tensorflow(tf.function(function, [spec]))
     shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, n"), np.float32)
     program = export.export(jax.jit(lambda x: model.apply({}, x)))(shape)
     np.testing.assert_array_equal(program.call(X[0]), function(X[0]))
 
 
 def test_a_traced_shape_is_an_error():
-    model = tojax.from_tensorflow(lambda x, n: tf.reshape(x, n), X, np.array([4, 6], np.int32))
+    model = anyjax.from_tensorflow(lambda x, n: tf.reshape(x, n), X, np.array([4, 6], np.int32))
     with pytest.raises(DataDependent, match="shape of Reshape"):
         jax.jit(lambda n: model.apply({}, X, n))(np.array([4, 6], np.int32))
     assert model.apply({}, X, np.array([4, 6], np.int32)).shape == (4, 6)
 
 
 def test_programs_are_short():
-    model = tojax.from_tensorflow(lambda x: tf.unstack(tf.concat([x, x], 0), axis=1), X)
+    model = anyjax.from_tensorflow(lambda x: tf.unstack(tf.concat([x, x], 0), axis=1), X)
     text = str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
     assert text.count(" = ") == 5, text  # concatenate, split, three times squeeze
 
@@ -226,7 +226,7 @@ def test_traced_begin(function):
 
 
 def test_traced_ends_are_an_error():
-    model = tojax.from_tensorflow(lambda x, i: x[: i + 1], CUBE, I)
+    model = anyjax.from_tensorflow(lambda x, i: x[: i + 1], CUBE, I)
     with pytest.raises(DataDependent, match="begins and ends"):
         jax.jit(lambda i: model.apply({}, CUBE, i))(I)
     assert model.apply({}, CUBE, I).shape == (3, 4, 5)
@@ -283,7 +283,7 @@ def test_some_twice():
 
 def test_traced_places():
     at = np.array([1, 0], np.int32)
-    model = tojax.from_tensorflow(lambda x, i: tf.dynamic_stitch([i], [x[:2]]), ROWS, at)
+    model = anyjax.from_tensorflow(lambda x, i: tf.dynamic_stitch([i], [x[:2]]), ROWS, at)
     with pytest.raises(DataDependent, match="indices of DynamicStitch"):
         jax.jit(lambda at: model.apply({}, ROWS, at))(at)
     np.testing.assert_array_equal(model.apply({}, ROWS, at), ROWS[at])

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -26,7 +26,7 @@ def test_top_k(array):
 def test_approx_top_k():
     """Exact on a CPU."""
     assert_agrees(lambda x: tf.math.approx_max_k(x, 2), X)
-    low = tojax.from_tensorflow(lambda x: tf.math.approx_min_k(x, 2), X)
+    low = anyjax.from_tensorflow(lambda x: tf.math.approx_min_k(x, 2), X)
     assert [x.tolist() for x in low(X)] == [[[0, 1], [-7, 0]], [[3, 1], [1, 0]]]  # not on its CPU
 
 
@@ -122,7 +122,7 @@ CASES = [
 @pytest.mark.parametrize("function, array", CASES)
 def test_outside_of_jit(function, array):
     array = array.astype(np.int32) if array.dtype == np.int64 else array
-    model = tojax.from_tensorflow(function, array)
+    model = anyjax.from_tensorflow(function, array)
     with pytest.raises(DataDependent, match="has to be known"):
         jax.jit(lambda array: model.apply({}, array))(array)
     got, want = model.apply({}, array), function(tf.constant(array))

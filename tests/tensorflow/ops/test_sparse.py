@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 from tests.tensorflow.agree import assert_agrees
 
 pytestmark = pytest.mark.sample(every=10)
@@ -79,21 +79,21 @@ def test_rows_by_their_numbers():
 
 
 def test_the_result_is_a_pair_of_arrays():
-    out = tojax.from_tensorflow(lambda x: {"rows": ragged(x * 2)}, ROWS)(ROWS)["rows"]
+    out = anyjax.from_tensorflow(lambda x: {"rows": ragged(x * 2)}, ROWS)(ROWS)["rows"]
     np.testing.assert_array_equal(out.flat_values, ROWS * 2)
     assert [x.tolist() for x in out.nested_row_splits] == [SPLITS]
 
 
 def test_rows_that_are_traced():
-    model = tojax.from_tensorflow(
+    model = anyjax.from_tensorflow(
         lambda x, ends: tf.RaggedTensor.from_row_splits(x, ends).to_tensor(shape=[4, 3, 2]),
         ROWS,
         np.array(SPLITS),
     )
     got = jax.jit(lambda *xs: model.apply({}, *xs))(ROWS, np.array(SPLITS))
     np.testing.assert_array_equal(got, ragged(ROWS).to_tensor(shape=[4, 3, 2]))
-    without_shape = tojax.from_tensorflow(
+    without_shape = anyjax.from_tensorflow(
         lambda x, ends: tf.RaggedTensor.from_row_splits(x, ends).to_tensor(), ROWS, np.array(SPLITS)
     )
-    with pytest.raises(tojax.errors.DataDependent, match="longest row"):
+    with pytest.raises(anyjax.errors.DataDependent, match="longest row"):
         jax.jit(lambda *xs: without_shape.apply({}, *xs))(ROWS, np.array(SPLITS))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -36,7 +36,7 @@ def test_agrees(name):
 @pytest.mark.parametrize("name", ["normal", "truncated", "integers", "shuffle"])
 def test_vmap_over_seeds(name):
     seeds = np.arange(6, dtype=np.int32).reshape(3, 2)
-    model = tojax.from_tensorflow(FUNCTIONS[name], SEED)
+    model = anyjax.from_tensorflow(FUNCTIONS[name], SEED)
     got = jax.vmap(lambda s: model.apply({}, s))(seeds)
     assert np.allclose(got, [FUNCTIONS[name](s) for s in seeds], atol=1e-6)
 
@@ -45,7 +45,7 @@ def test_known_seeds():
     """Seeds of 64 bits, and keys split off them, whether x64 is on or not."""
     seed = tf.constant([2**40 + 1, -(2**50)], tf.int64)
     function = lambda: tf.random.stateless_uniform([3], tf.random.split(seed, 2)[1])
-    assert np.array_equal(tojax.from_tensorflow(function)(), function())
+    assert np.array_equal(anyjax.from_tensorflow(function)(), function())
 
 
 def test_categories():
@@ -62,21 +62,21 @@ def test_philox_by_name():
     """Its key is made in Python, by shifts of 64 bits."""
     function = lambda s: tf.random.stateless_uniform([3], s, alg="philox")
     constant = lambda: function(SEED)
-    assert np.array_equal(tojax.from_tensorflow(constant)(), constant())
+    assert np.array_equal(anyjax.from_tensorflow(constant)(), constant())
     with pytest.raises(Unsupported, match="shift"):
-        tojax.from_tensorflow(function, SEED)(SEED)
+        anyjax.from_tensorflow(function, SEED)(SEED)
     with jax.enable_x64(True):
-        assert np.array_equal(tojax.from_tensorflow(function, SEED)(SEED), function(SEED))
+        assert np.array_equal(anyjax.from_tensorflow(function, SEED)(SEED), function(SEED))
 
 
 def test_threefry():
     function = lambda: tf.random.stateless_uniform([4], SEED, alg="threefry")
     with pytest.raises(Unsupported, match="algorithm 2"):
-        tojax.from_tensorflow(function)()
+        anyjax.from_tensorflow(function)()
 
 
 def test_the_algorithm():
-    chosen = tojax.from_tensorflow(lambda: R.StatelessRandomGetAlg())()
+    chosen = anyjax.from_tensorflow(lambda: R.StatelessRandomGetAlg())()
     assert chosen == tf.random.Algorithm.AUTO_SELECT.value  # as on XLA's devices
     function = lambda s: R.StatelessRandomGetKeyCounterAlg(seed=s)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tensorflow.agree import assert_agrees
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -24,11 +24,11 @@ def test_channels_first(name):
     """TensorFlow has no kernel for it on a CPU."""
     op = getattr(raw, name)
     call = lambda x, form: op(input=x, block_size=2, data_format=form)
-    model = tojax.from_tensorflow(lambda x: call(x, "NCHW"), np.moveaxis(X, 3, 1))
+    model = anyjax.from_tensorflow(lambda x: call(x, "NCHW"), np.moveaxis(X, 3, 1))
     want = np.moveaxis(call(X, "NHWC").numpy(), 3, 1)
     np.testing.assert_array_equal(model(np.moveaxis(X, 3, 1)), want)
     vectors = np.zeros((1, 4, 2, 2, 4), np.int8)
-    model = tojax.from_tensorflow(lambda x: call(x, "NCHW_VECT_C"), vectors)
+    model = anyjax.from_tensorflow(lambda x: call(x, "NCHW_VECT_C"), vectors)
     with pytest.raises(Unsupported, match="NCHW_VECT_C"):
         model(vectors)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -27,7 +27,7 @@ class Noise(tf.Module):
 def test_a_stream_goes_on(state):
     module = Noise(state)
     with jax.enable_x64(True):
-        model = tojax.from_tensorflow(module, X)
+        model = anyjax.from_tensorflow(module, X)
         (got, integers), new_state = model.apply(model.params, X, mutable=True)
         want, theirs = module(X)
         assert np.allclose(got, want, atol=1e-6) and np.array_equal(integers, theirs)
@@ -37,4 +37,4 @@ def test_a_stream_goes_on(state):
 
 def test_without_64_bits():
     with pytest.raises(Unsupported, match="x64"):
-        tojax.from_tensorflow(Noise([42, 0, 0]), X)(X)
+        anyjax.from_tensorflow(Noise([42, 0, 0]), X)(X)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.tensorflow.core.private import op_def_of
+from anyjax.tensorflow.state.optimizers import ATTRIBUTES, RULES
 from tests.tolerance import assert_close
-from tojax.tensorflow.core.private import op_def_of
-from tojax.tensorflow.state.optimizers import ATTRIBUTES, RULES
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -52,7 +52,7 @@ class Training(tf.Module):
 def assert_same_step(op, *args, flags=None, numbers=None, rows=None):
     """Both sides after the same call."""
     module = Training(op, flags or {}, numbers or {}, rows)
-    model = tojax.from_tensorflow(module, *args)
+    model = anyjax.from_tensorflow(module, *args)
     variables = {**model.params, **model.state}
     out, new = model.apply(variables, *args, mutable=True)
     want = module(*map(tf.constant, args))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -19,7 +19,7 @@ ONE = np.array([2.0, 90.0], np.float32)
 def assert_same_update(use, *args):
     """Compares the result of ``use(variable, *args)``, and the new value of the variable."""
     variable = tf.Variable(X)
-    model = tojax.from_tensorflow(lambda *args: use(variable, *args), *args)
+    model = anyjax.from_tensorflow(lambda *args: use(variable, *args), *args)
     got, state = model.apply(model.params, *args, mutable=True)
     want = use(variable, *map(tf.constant, args))
     if want is not None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tojax
+import anyjax
+from anyjax.errors import StateDropped, WrongArguments
 from tests.tolerance import assert_close
-from tojax.errors import StateDropped, WrongArguments
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -26,7 +26,7 @@ class Counter(tf.Module):
 
 
 def test_state():
-    model = tojax.from_tensorflow(Counter())
+    model = anyjax.from_tensorflow(Counter())
     assert [*model.params] == ["w"] and [*model.state] == ["count"]
     out, state = model.apply(model.params, X, mutable=True)
     assert out.tolist() == [0, 2, 4] and int(state["count"]) == 1
@@ -46,14 +46,14 @@ def test_a_step_of_training():
         module.w.assign_sub(0.1 * tape.gradient(loss, module.w))
         return loss
 
-    model = tojax.from_tensorflow(train, X)
+    model = anyjax.from_tensorflow(train, X)
     loss, new = model.apply(model.params, X, mutable=True)
     assert float(loss) == float(train(tf.constant(X)))
     np.testing.assert_allclose(new["w"], module.w, rtol=1e-6)
 
 
 def test_mistakes():
-    model = tojax.from_tensorflow(Counter())
+    model = anyjax.from_tensorflow(Counter())
     with pytest.raises(WrongArguments, match="missing variable 'w'"):
         model.apply({}, X)
     with pytest.raises(WrongArguments, match="unknown variable"):
@@ -134,7 +134,7 @@ def test_gradients_of_variables_that_are_assigned(function, sign):
             return tf.reduce_sum(tf.cos(function(self.v, self.w, x)))
 
     module, x = Module(), sign * np.array([0.5, 2.0, 1.5], np.float32)
-    model = tojax.from_tensorflow(module, x)
+    model = anyjax.from_tensorflow(module, x)
     loss = lambda params, x: model.apply(params, x, mutable=True)[0]
     got = jax.jit(jax.grad(loss, (0, 1)))(model.params, x)
     constant = tf.constant(x)
@@ -149,6 +149,6 @@ def test_gradients_of_variables_that_are_assigned(function, sign):
 def test_what_was_assigned_is_differentiated_as_a_result():
     """TensorFlow has no such gradient: the new value is no result there."""
     v = tf.Variable([1.0, 2.0])
-    model = tojax.from_tensorflow(tf.function(lambda x: v.assign_add(x * x)), np.ones(2, "f4"))
+    model = anyjax.from_tensorflow(tf.function(lambda x: v.assign_add(x * x)), np.ones(2, "f4"))
     written = lambda x: sum(model.apply(model.params, x, mutable=True)[1].values()).sum()
     assert jax.grad(written)(jnp.array([3.0, 4.0])).tolist() == [6, 8]

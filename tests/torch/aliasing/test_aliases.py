@@ -9,10 +9,10 @@ from torch.nn import functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-import tojax
+import anyjax
+from anyjax.errors import MissingRng, Unsupported
+from anyjax.torch.aliasing import aliases
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values
-from tojax.errors import MissingRng, Unsupported
-from tojax.torch.aliasing import aliases
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -69,9 +69,9 @@ def test_relu_in_place_behind_a_dropout():
 def test_what_drops_still_draws():
     for drop in (F.dropout, F.dropout1d, lambda x: F.alpha_dropout(x, training=True)):
         with pytest.raises(MissingRng):
-            tojax.from_torch(drop)(X[None])
+            anyjax.from_torch(drop)(X[None])
     with pytest.raises(ValueError, match="between 0 and 1"):
-        tojax.from_torch(lambda x: F.dropout(x, 2.0, False))(X)
+        anyjax.from_torch(lambda x: F.dropout(x, 2.0, False))(X)
 
 
 REFUSED = {"unfold", "as_strided"}  # elements of their results share memory

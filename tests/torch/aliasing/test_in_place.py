@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -39,7 +39,7 @@ def written(x, function):
 
 
 def assert_same_values(function, x=X):
-    model = tojax.from_torch(lambda x: written(x, function))
+    model = anyjax.from_torch(lambda x: written(x, function))
     want = written(torch.from_numpy(x), function)
     assert_close(jax.jit(model.apply)({}, x), want.numpy(), reduction=4)
 
@@ -66,7 +66,7 @@ def test_layers(function):
 @pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_alpha_dropout"])
 def test_dropouts_draw_with_the_key(name):
     function = lambda x: getattr(F, name)(x * 1, 0.5, training=True, inplace=True)
-    model, x = tojax.from_torch(function), np.ones((40, 40), np.float32)
+    model, x = anyjax.from_torch(function), np.ones((40, 40), np.float32)
     one, two = (model(x, rng=jax.random.key(i)) for i in (0, 1))
     assert (one != two).any()
     np.testing.assert_array_equal(one, model(x, rng=jax.random.key(0)))
@@ -75,7 +75,7 @@ def test_dropouts_draw_with_the_key(name):
 def test_integers_refuse_floats():
     function = lambda part: part.multiply_(0.5)
     with pytest.raises(RuntimeError, match="can't be cast"):
-        tojax.from_torch(lambda x: written(x, function))(np.ones((2, 3), np.int32))
+        anyjax.from_torch(lambda x: written(x, function))(np.ones((2, 3), np.int32))
 
 
 SIZES = {
@@ -101,5 +101,5 @@ def test_sizes(name):
         turned[0] = 5
         return *out, x, last, turned
 
-    model = tojax.from_torch(forward)
+    model = anyjax.from_torch(forward)
     assert_close(jax.jit(model.apply)({}, X), forward(torch.from_numpy(X)), reduction=8)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -61,7 +61,7 @@ def test_values_and_gradients(function):
     x, w = (torch.tensor(a, requires_grad=True) for a in (X, W))
     want = function(x, w)
     want.backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got, grads = jax.jit(jax.value_and_grad(lambda x, w: model.apply({}, x, w), (0, 1)))(X, W)
     np.testing.assert_allclose(got, want.detach(), rtol=1e-6)
     for one, tensor in zip(grads, (x, w)):
@@ -87,7 +87,7 @@ def test_reading_a_view_inside_no_grad_writes_nothing(read):
             return read(view), view * 1
 
     x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
-    got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
+    got = jax.jit(lambda x: anyjax.from_torch(function).apply({}, x))(x)
     assert_close(got, function(torch.tensor(x)))
 
 
@@ -103,7 +103,7 @@ def test_a_view_that_no_grad_reads_after_a_write_keeps_its_gradient(read):
 
     x = torch.arange(-6.0, 6.0).reshape(4, 3).requires_grad_()
     function(x).backward()
-    got = jax.jit(jax.grad(lambda x: tojax.from_torch(function).apply({}, x)))(x.detach().numpy())
+    got = jax.jit(jax.grad(lambda x: anyjax.from_torch(function).apply({}, x)))(x.detach().numpy())
     assert_close(got, x.grad.numpy())
 
 
@@ -122,5 +122,5 @@ def test_a_view_stays_where_it_was_when_a_tensor_is_given_another_shape(made, of
         return x * 1, view * 1, part * 1
 
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
-    got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
+    got = jax.jit(lambda x: anyjax.from_torch(function).apply({}, x))(x)
     assert_close(got, function(torch.tensor(x)))

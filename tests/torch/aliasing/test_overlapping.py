@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_values
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -39,12 +39,12 @@ def test_refused(name):
         return x
 
     with pytest.raises(Unsupported, match="of an expanded tensor"):
-        tojax.from_torch(function)(X)
+        anyjax.from_torch(function)(X)
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_served(name):
-    got = jax.jit(tojax.from_torch(SERVED[name]).apply)({}, X)
+    got = jax.jit(anyjax.from_torch(SERVED[name]).apply)({}, X)
     assert_close(got, SERVED[name](torch.from_numpy(X.copy())).numpy())
 
 
@@ -54,7 +54,7 @@ def test_tensors_that_are_broadcast_together():
         return one.zero_()
 
     with pytest.raises(Unsupported, match="zero_ of an expanded tensor"):
-        tojax.from_torch(function)(X)
+        anyjax.from_torch(function)(X)
 
 
 def windows(x):
@@ -70,7 +70,7 @@ def test_windows_that_overlap(write):
     with pytest.raises(
         Unsupported, match="__setitem__ of an expanded tensor, of windows that overlap"
     ):
-        tojax.from_torch(lambda x: write(x * 1))(np.ones(6, np.float32))
+        anyjax.from_torch(lambda x: write(x * 1))(np.ones(6, np.float32))
 
 
 def test_windows_that_do_not_overlap():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd import functional
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -141,7 +141,7 @@ ONCE += [with_an_optimizer, on_a_condition]
 @pytest.mark.parametrize("function", AGAIN + ONCE)
 def test_as_torch(function):
     want = jax.tree.leaves(function(X))
-    got = jax.jit(tojax.from_torch(function).apply)({}, X.numpy())
+    got = jax.jit(anyjax.from_torch(function).apply)({}, X.numpy())
     for x, y in zip(jax.tree.leaves(got), want, strict=True):
         assert_close(x, y.detach(), reduction=300)
 
@@ -151,7 +151,7 @@ def test_and_once_more(function):
     x = X.clone().requires_grad_()
     total = lambda out: sum((y**2).sum() for y in jax.tree.leaves(out))
     total(function(x)).backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.jit(jax.grad(lambda x: total(model.apply({}, x))))(X.numpy())
     assert_close(got, x.grad, reduction=300)
 
@@ -163,14 +163,14 @@ def test_functional(name):
     weights = {"jacobian": (), "hessian": (), "vjp": (torch.ones(2),)}
     weights = weights.get(name, (torch.ones(2, 3),))
     taken = lambda x: getattr(functional, name)(function, x, *weights)
-    got, want = jax.jit(tojax.from_torch(taken).apply)({}, X[:2].numpy()), taken(X[:2])
+    got, want = jax.jit(anyjax.from_torch(taken).apply)({}, X[:2].numpy()), taken(X[:2])
     for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         assert_close(x, y, reduction=30)
 
 
 def test_jacobian_of_all_rows_at_once():
     taken = lambda x: functional.jacobian(lambda x: x.exp().sum(-1), x, vectorize=True)
-    assert_close(tojax.from_torch(taken)(X.numpy()), taken(X), reduction=3)
+    assert_close(anyjax.from_torch(taken)(X.numpy()), taken(X), reduction=3)
 
 
 class ForceField(nn.Module):
@@ -210,7 +210,7 @@ def test_modules_and_the_gradients_of_their_weights(kind):
     total = lambda out: sum((y**2).sum() for y in out)
     loss = total(module(X))
     loss.backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     got, slopes = jax.jit(jax.value_and_grad(lambda p, x: total(model.apply(p, x))))(
         model.params, X.numpy()
     )
@@ -234,6 +234,6 @@ def test_errors_are_torchs_own():
         with pytest.raises(RuntimeError) as theirs:
             function(X)
         with pytest.raises(RuntimeError) as ours:
-            tojax.from_torch(function)(X.numpy())
+            anyjax.from_torch(function)(X.numpy())
         last = [str(x.value).splitlines()[0].partition(" appears ")[2] for x in (ours, theirs)]
         assert last[0] == last[1]

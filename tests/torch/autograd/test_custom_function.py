@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -59,7 +59,7 @@ def test_gradient_is_the_functions_own(function, order):
     given = torch.from_numpy(X).requires_grad_()
     want = function(given)
     (want**2).sum().backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     loss = lambda x: (model.apply({}, x) ** 2).sum()
     if order == "grad of jit":
         got = jax.grad(jax.jit(loss))(jnp.asarray(X))
@@ -74,7 +74,7 @@ def test_gradient_is_the_functions_own(function, order):
 
 
 def test_outside_a_trace_torch_is_untouched():
-    tojax.from_torch(rounding)(X)
+    anyjax.from_torch(rounding)(X)
     x = torch.ones(2, requires_grad=True)
     rounding(x).sum().backward()
     assert_close(x.grad, np.full(2, 4.0, np.float32))
@@ -104,13 +104,13 @@ triple = Triple.apply  # bound before any trace, as most code does
 @pytest.mark.parametrize("function", [triple, torch.vmap(triple)], ids=["plain", "vmap"])
 def test_its_backward_counts_under_another_name_and_in_vmap(function):
     x = X.reshape(2, 3)
-    model = tojax.from_torch(lambda x: function(x))
+    model = anyjax.from_torch(lambda x: function(x))
     assert_close(model(x), np.round(x))
     assert_close(jax.grad(lambda x: model.apply({}, x).sum())(x), np.full_like(x, 3))
 
 
 def test_inside_grad_is_refused():
-    model = tojax.from_torch(lambda x: torch.func.grad(lambda y: triple(y).sum())(x))
+    model = anyjax.from_torch(lambda x: torch.func.grad(lambda y: triple(y).sum())(x))
     with pytest.raises(Unsupported, match=r"torch\.func"):
         model(X)
 
@@ -131,7 +131,7 @@ def test_an_output_that_is_no_tensor():
         assert name == "name"
         return y
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(jax.grad(lambda x: model.apply({}, x).sum())(X), np.full_like(X, 5))
 
 
@@ -146,5 +146,5 @@ def test_index_inside_vmap():
             return torch.vmap(row, (0, None))(at, at)
 
     x = np.arange(9, dtype=np.float32).reshape(3, 3) - 4
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     np.testing.assert_array_equal(jax.jit(lambda x: model.apply({}, x))(x), x > 0)

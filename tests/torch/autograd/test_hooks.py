@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
 
@@ -17,7 +17,7 @@ def assert_same_gradients(module):
     """Of a module that gives a number."""
     out = module(X)
     out.backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     for take in (jax.value_and_grad(model.apply), jax.jit(jax.value_and_grad(model.apply))):
         got, slopes = take(model.params, X.numpy())
         assert_close(got, out.detach(), reduction=30)
@@ -97,10 +97,10 @@ def test_after_a_use():
         return z
 
     with pytest.raises(Unsupported, match="used already") as caught:
-        tojax.from_torch(function)(X.numpy())
+        anyjax.from_torch(function)(X.numpy())
     assert "test_hooks.py" in caught.value.where
 
 
 def test_of_what_needs_no_gradient():
     with pytest.raises(RuntimeError, match="doesn't require gradient"):
-        tojax.from_torch(lambda x: x.detach().register_hook(lambda g: g))(X.numpy())
+        anyjax.from_torch(lambda x: x.detach().register_hook(lambda g: g))(X.numpy())

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_gradients
 
@@ -68,9 +68,9 @@ def test_what_an_input_says_of_itself():
         seen.append((x.requires_grad, x.is_leaf, (x * 1).is_leaf, n.requires_grad))
         return x * n
 
-    tojax.from_torch(function)(X, np.arange(3))
+    anyjax.from_torch(function)(X, np.arange(3))
     assert seen[0] == (True, True, False, False)
-    assert_close(tojax.from_torch(asked_for)(X), 4 * X)
+    assert_close(anyjax.from_torch(asked_for)(X), 4 * X)
 
 
 class Twice(torch.nn.Module):
@@ -82,7 +82,7 @@ def test_a_hook_of_a_module_without_parameters():
     """Gradient reversal."""
     module = torch.nn.Sequential(Twice())
     module[0].register_full_backward_hook(lambda module, inward, outward: (-inward[0],))
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     by = jax.jit(jax.grad(lambda x: model.apply({}, x).sum()))(X)
     assert_close(by, np.full(3, -2, np.float32))
 
@@ -94,7 +94,7 @@ def test_guided_backpropagation():
     net[1].register_full_backward_hook(lambda module, inward, outward: (inward[0].clamp(min=0),))
     picture = torch.randn(1, 1, 8, 8, requires_grad=True)
     net(picture).sum().backward()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     loss = lambda x: model.apply(model.params, x).sum()
     got = jax.jit(jax.grad(loss))(picture.detach().numpy())
     assert_close(got, picture.grad.numpy(), reduction=64)
@@ -118,5 +118,5 @@ def test_grad_cam():
 
     x = torch.randn(2, 1, 6, 6)
     module = Cam()
-    got = tojax.from_torch(module)(x.numpy())
+    got = anyjax.from_torch(module)(x.numpy())
     assert_close(got, module(x).detach().numpy(), reduction=64)

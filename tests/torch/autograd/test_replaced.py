@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_mode
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -61,7 +61,7 @@ def weighted(module, out):
 
 def assert_same_gradients(module, *arrays):
     params = {k: v.detach().clone() for k, v in module.state_dict().items()}
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     value = model(*arrays)
     by = jax.jit(jax.grad(lambda p: weighted(module, model.apply(p, *arrays))))(model.params)
     out = module(*map(torch.from_numpy, arrays))
@@ -106,7 +106,7 @@ def test_linearize():
     def by_hand(x, t):
         return x * (x + 1), x.sin(), t * (x + 1) + 2 * t * x, x.cos() * t
 
-    got = jax.jit(tojax.from_torch(function).apply)({}, X, X - 2)
+    got = jax.jit(anyjax.from_torch(function).apply)({}, X, X - 2)
     want = by_hand(*map(torch.from_numpy, (X, X - 2)))
     assert_close(list(got), [x.numpy() for x in want], reduction=8)
 
@@ -117,4 +117,4 @@ def test_dual_numbers_of_autograd_are_refused():
             return forward_mode.unpack_dual(forward_mode.make_dual(x, x) ** 2).tangent
 
     with pytest.raises(Unsupported, match="make_dual inside forward"):
-        tojax.from_torch(function)(X)
+        anyjax.from_torch(function)(X)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 
@@ -51,14 +51,14 @@ def test_what_they_say():
     module = Asking()
     want = module(torch.from_numpy(X).requires_grad_()).detach()
     said = [*SAID]
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     assert_close(jax.jit(model.apply)(model.params, X), want, reduction=12)
     assert said == SAID
 
 
 def test_gradients_stop():
     function = lambda x: (x.data * x.detach() * x.clone().detach_() * x).sum()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(jax.grad(lambda x: model.apply({}, x))(X), X**3, reduction=3)
 
 
@@ -67,11 +67,11 @@ def test_flags_of_what_is_no_leaf():
         return (torch.ones(3, requires_grad=True) * x).requires_grad_(False)
 
     with pytest.raises(RuntimeError, match="leaf variables"):
-        tojax.from_torch(function)(X)
+        anyjax.from_torch(function)(X)
 
 
 def test_hooks_of_torchs_graph_are_refused():
     module = nn.Sequential(nn.Linear(3, 3))
     with pytest.warns() if False else pytest.raises(Unsupported, match="grad_fn"):
         module[0].register_backward_hook(lambda *args: None)
-        tojax.from_torch(module)(X)
+        anyjax.from_torch(module)(X)

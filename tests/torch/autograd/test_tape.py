@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.torch.autograd.tape import Tape
 from tests.tolerance import assert_close
-from tojax.torch.autograd.tape import Tape
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -49,7 +49,7 @@ def branch(x):
 
 @pytest.mark.parametrize("function", [custom, checkpointed, branch])
 def test_gradients(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(jax.jit(model.apply)({}, X.numpy()), function(X).detach(), reduction=10)
     if function is branch:
         return
@@ -67,7 +67,7 @@ def test_a_branch_that_closes_over():
         y = torch.cond(x.sum() > 1e3, lambda a: a.sum(), lambda a: (a * z**2).sum(), (x,))
         return grad(y, z)[0]
 
-    got = jax.jit(tojax.from_torch(function).apply)({}, X.numpy())
+    got = jax.jit(anyjax.from_torch(function).apply)({}, X.numpy())
     assert_close(got, 2 * X**2, reduction=3)
 
 
@@ -77,7 +77,7 @@ def test_dropout_is_the_same_in_the_gradient():
         y = torch.nn.functional.dropout(z, 0.5)
         return y, grad((y * x).sum(), z)[0]
 
-    y, slope = tojax.from_torch(function)(X.numpy(), rng=jax.random.key(0))
+    y, slope = anyjax.from_torch(function)(X.numpy(), rng=jax.random.key(0))
     assert_close(slope * X.numpy(), y * X.numpy(), reduction=3)
     assert (np.asarray(slope) == 0).any() and (np.asarray(slope) == 2 * X.numpy()).any()
 
@@ -103,16 +103,16 @@ def test_needs_input_grad_is_as_torch_says():
         def forward(self, x):
             return Watching.apply(x, self.w)
 
-    model = tojax.from_torch(Module())
+    model = anyjax.from_torch(Module())
     jax.grad(lambda x: model.apply(model.params, x).sum())(X.numpy())
     model(X.numpy().astype(np.int32))
     assert said == [(True, True), (False, True)]
 
 
 def test_programs_that_never_ask_keep_none():
-    model = tojax.from_torch(torch.nn.Linear(3, 3))
+    model = anyjax.from_torch(torch.nn.Linear(3, 3))
     model(X.numpy())
     assert Tape not in model.source.cache.notes
-    asking = tojax.from_torch(custom)
+    asking = anyjax.from_torch(custom)
     asking(X.numpy())
     assert Tape in asking.source.cache.notes

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.torch.autograd.tape import Tape
-from tojax.torch.autograd.tape_slice import Part
-from tojax.torch.core.tensor import GRADIENT, JaxTensor
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.torch.autograd.tape import Tape
+from anyjax.torch.autograd.tape_slice import Part
+from anyjax.torch.core.tensor import GRADIENT, JaxTensor
 
 
 def tensor(value=1.0):
@@ -40,5 +40,5 @@ def test_what_nobody_recorded_is_refused():
         return torch.autograd.grad(y.sum(), z)[0]
 
     with pytest.raises(Unsupported, match="forward takes itself") as caught:
-        tojax.from_torch(function)(np.ones((2, 3), np.float32))
+        anyjax.from_torch(function)(np.ones((2, 3), np.float32))
     assert "test_tape_slice.py" in caught.value.where

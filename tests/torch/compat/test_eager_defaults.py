@@ -12,7 +12,7 @@ from transformers import (
 )
 from transformers.utils import is_torchdynamo_compiling
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=5)
@@ -50,12 +50,12 @@ class Direct(Own):
 
 @pytest.mark.parametrize("kind", [Own, Direct])
 def test_a_default_is_made(kind):
-    model = tojax.from_torch(kind(is_torchdynamo_compiling))
+    model = anyjax.from_torch(kind(is_torchdynamo_compiling))
     np.testing.assert_array_equal(model(ONES), 6 * ONES)
 
 
 def test_arguments_that_are_given():
-    model = tojax.from_torch(Own(is_torchdynamo_compiling))
+    model = anyjax.from_torch(Own(is_torchdynamo_compiling))
     np.testing.assert_array_equal(model(ONES, ONES[0], scale=5), 5 * ONES)
 
 
@@ -73,7 +73,7 @@ class Others(nn.Module):
 
 
 def test_other_questions_are_answered_as_ever():
-    np.testing.assert_array_equal(tojax.from_torch(Others())(ONES), ONES)
+    np.testing.assert_array_equal(anyjax.from_torch(Others())(ONES), ONES)
     assert not torch.compiler.is_compiling()
 
 
@@ -95,5 +95,5 @@ def test_models_of_transformers_without_masks(config, kind):
     module = kind(config(**SIZES, pad_token_id=0, decoder_start_token_id=1)).eval()
     ids = np.array([[3, 4, 5, 6]])
     want = module(input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(ids))[0]
-    got = tojax.from_torch(module)(input_ids=ids, decoder_input_ids=ids)[0]
+    got = anyjax.from_torch(module)(input_ids=ids, decoder_input_ids=ids)[0]
     assert_close(got, want.detach().numpy(), rtol=1e-4)

@@ -10,9 +10,9 @@ from torch.ao import quantization
 from torch.ao.quantization import fake_quantize as fakes
 from torch.ao.quantization import observer
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = [
     pytest.mark.sample(every=10),
@@ -46,7 +46,7 @@ def prepared(module, batch=None):
 
 def assert_same_training(module, batches=BATCHES, reduction=1):
     """Outputs, gradients and the buffers, batch after batch, under jit."""
-    model = tojax.from_torch(copy.deepcopy(module))
+    model = anyjax.from_torch(copy.deepcopy(module))
 
     @jax.jit
     def step(params, state, x):
@@ -107,7 +107,7 @@ def test_prepare_qat(config, training):
 
 @pytest.mark.parametrize("cls", [fakes.FakeQuantize, fakes.FusedMovingAvgObsFakeQuantize])
 def test_limits_per_channel_get_their_number_in_torch(cls):
-    model = tojax.from_torch(KINDS["channels"](cls))
+    model = anyjax.from_torch(KINDS["channels"](cls))
     with pytest.raises(Unsupported, match="call the module once with torch"):
         model.apply({}, BATCHES[0], mutable=True)
 
@@ -123,10 +123,10 @@ def test_observers_alone(channels):
         assert_same_training(module)
         if channels:
             with pytest.raises(Unsupported, match="has seen no values"):
-                tojax.from_torch(cls()).apply({}, BATCHES[0], mutable=True)
+                anyjax.from_torch(cls()).apply({}, BATCHES[0], mutable=True)
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.StateDropped")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StateDropped")
 def test_limits_out_of_order():
     """torch raises; so does the model."""
     module = KINDS["affine"](fakes.FakeQuantize)
@@ -135,7 +135,7 @@ def test_limits_out_of_order():
     with pytest.raises(AssertionError, match="should be less than max"):
         copy.deepcopy(module)(torch.from_numpy(BATCHES[0]))
     with pytest.raises(AssertionError, match="should be less than max"):
-        tojax.from_torch(module)(BATCHES[0])
+        anyjax.from_torch(module)(BATCHES[0])
 
 
 RANGES = [(-1, 3), (-3, 1), (2, 5), (-5, -2), (0, 0), (0, 1e-4), (-1e-4, 0), (-1e-9, 2e-9), (-3, 0)]
@@ -156,7 +156,7 @@ def test_steps_of_the_fused_operator(limits, symmetric):
         out = torch.fused_moving_avg_obs_fake_quant(x, on, on, low, high, scale, zero, *how)
         return out, low, high, scale, zero
 
-    model = tojax.from_torch(run)
+    model = anyjax.from_torch(run)
     for ends in RANGES:
         x = np.interp(BETWEEN, (0, 1), ends).astype(np.float32)
         assert_close(model(x), run(torch.from_numpy(x)), reduction=4)

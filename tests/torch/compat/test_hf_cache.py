@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.torch.compat.hf_cache import NAMES, renamed
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
-from tojax.torch.compat.hf_cache import NAMES, renamed
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -16,7 +16,7 @@ IDS = np.array([[1, 5, 7, 9]])
 
 @pytest.fixture(scope="module")
 def model():
-    return tojax.from_torch(tiny.llama(num_hidden_layers=1))
+    return anyjax.from_torch(tiny.llama(num_hidden_layers=1))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_other_modules_keep_their_arguments():
         def forward(self, x, **kwargs):
             return x + kwargs["cache"]
 
-    net = tojax.from_torch(Net())
+    net = anyjax.from_torch(Net())
     assert net(np.ones(2, "f"), cache=np.ones(2, "f")).tolist() == [2.0, 2.0]
     assert renamed(net.source.module, net.source.signature, {"cache_params": 1}) == {
         "cache_params": 1

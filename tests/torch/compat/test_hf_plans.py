@@ -4,9 +4,9 @@ import numpy as np
 import torch
 import transformers
 
-import tojax
+import anyjax
+from anyjax.torch.compat.hf_plans import examples, own_plan
 from tests.parallel.architectures import build
-from tojax.torch.compat.hf_plans import examples, own_plan
 
 
 def test_plans():
@@ -18,13 +18,13 @@ def test_plans():
 def test_tied_weights_have_all_their_names():
     module, _ = build("llama")
     module.lm_head.weight = module.model.embed_tokens.weight
-    _, paths = tojax.from_torch(module).source.own_plan()
+    _, paths = anyjax.from_torch(module).source.own_plan()
     assert paths["model.embed_tokens.weight"] == ["model.embed_tokens.weight", "lm_head.weight"]
 
 
 def test_examples_run():
     for name in ("llama", "t5", "vit"):
-        model = tojax.from_torch(build(name)[0])
+        model = anyjax.from_torch(build(name)[0])
         (args, kwargs, rng), *_ = model.source.examples()
         assert np.isfinite(model(*args, rng=rng, **kwargs).logits).all()
     assert not examples(torch.nn.Linear(2, 2))

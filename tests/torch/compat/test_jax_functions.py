@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 X = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
 
@@ -38,7 +38,7 @@ def torch_values(module, x):
 
 def test_values_gradients_and_prints(capfd):
     module = Mixed()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     expected, stacked, inner, x = torch_values(module, X)
     out, values = jax.jit(model.apply)(model.params, X)
     jax.effects_barrier()
@@ -60,7 +60,7 @@ def test_callbacks_and_lax():
         jax.debug.callback(lambda y: values.append(float(y.sum())), x * 2)
         return jnp.exp(jax.lax.cummax(jax.nn.softmax(jnp.asarray(x), -1), 1))
 
-    out = tojax.from_torch(forward)(X)
+    out = anyjax.from_torch(forward)(X)
     jax.effects_barrier()
     assert values == [pytest.approx(float(X.sum() * 2), rel=1e-5)]
     expected = torch.exp(torch.softmax(torch.from_numpy(X), -1).cummax(1).values)
@@ -68,7 +68,7 @@ def test_callbacks_and_lax():
 
 
 def test_tensors_are_torchs_own_afterwards():
-    tojax.from_torch(Mixed())(X)
+    anyjax.from_torch(Mixed())(X)
     assert not hasattr(torch.Tensor, "__jax_array__")
     with pytest.raises(TypeError):
         torch.relu(jnp.ones(3))
@@ -76,15 +76,15 @@ def test_tensors_are_torchs_own_afterwards():
 
 def test_a_jitted_function_of_jax_says_how():
     with pytest.raises(Unsupported, match=r"jnp.asarray\(x\)") as caught:
-        tojax.from_torch(lambda x: jnp.sinh(x))(X)
+        anyjax.from_torch(lambda x: jnp.sinh(x))(X)
     assert "test_jax_functions.py" in caught.value.where
 
 
 def test_torchs_function_of_an_array_says_how():
     with pytest.raises(Unsupported, match="wrap what made it"):
-        tojax.from_torch(lambda x: torch.relu(jnp.sin(jnp.asarray(x))))(X)
+        anyjax.from_torch(lambda x: torch.relu(jnp.sin(jnp.asarray(x))))(X)
 
 
 def test_an_error_of_a_function_stays_its_own():
     with pytest.raises(TypeError, match="relu"):
-        tojax.from_torch(lambda x: torch.relu(x, "no such argument"))(X)
+        anyjax.from_torch(lambda x: torch.relu(x, "no such argument"))(X)

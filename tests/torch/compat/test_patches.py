@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import tojax
-from tojax import private_names
-from tojax.errors import IncompatibleVersion
-from tojax.private_names import Target
-from tojax.torch.compat import patches
-from tojax.torch.engine import session  # noqa: F401  (registers them)
+import anyjax
+from anyjax import private_names
+from anyjax.errors import IncompatibleVersion
+from anyjax.private_names import Target
+from anyjax.torch.compat import patches
+from anyjax.torch.engine import session  # noqa: F401  (registers them)
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -68,7 +68,7 @@ def test_other_threads_see_none_of_them():
         assert torch.compiler.is_compiling()
         return fivefold(x) * 2
 
-    assert np.array_equal(tojax.from_torch(function)(X), 2 * X)
+    assert np.array_equal(anyjax.from_torch(function)(X), 2 * X)
     want = seen()
     assert want["gradient"] == [[5.0] * 3] and not want["compiling"]
     del want["names"], found["names"]  # the functions themselves are replaced, and ask who calls
@@ -77,9 +77,9 @@ def test_other_threads_see_none_of_them():
 
 def test_all_is_as_it_was_afterwards():
     before = {t: vars(t.place).get(t.name) for t in patches.PATCHES if t.loaded}
-    tojax.from_torch(torch.nn.ReLU())(X)
+    anyjax.from_torch(torch.nn.ReLU())(X)
     with pytest.raises(ZeroDivisionError):
-        tojax.from_torch(lambda x: x / (1 // 0))(X)
+        anyjax.from_torch(lambda x: x / (1 // 0))(X)
     assert {t: vars(t.place).get(t.name) for t in patches.PATCHES if t.loaded} == before
 
 
@@ -93,7 +93,7 @@ def test_classes_that_are_made_during_a_trace_are_whole_afterwards():
         made.append(Late)
         return Late.apply(x)
 
-    assert np.array_equal(tojax.from_torch(function)(X), X)
+    assert np.array_equal(anyjax.from_torch(function)(X), X)
     x = torch.ones(2, requires_grad=True)
     made[0].apply(x).sum().backward()
     assert x.grad.tolist() == [5.0, 5.0]
@@ -110,7 +110,7 @@ def test_a_target_that_is_not_called_any_more_is_told(monkeypatch):
     monkeypatch.setattr(patches, "PATCHES", {target: dead})
     monkeypatch.setattr(patches, "CHECKED", set())
     with pytest.raises(IncompatibleVersion, match=r"torch\.unique is not called any more"):
-        tojax.from_torch(torch.nn.ReLU())(X)
+        anyjax.from_torch(torch.nn.ReLU())(X)
 
 
 def test_a_probe_that_fails_is_told(monkeypatch):
@@ -119,7 +119,7 @@ def test_a_probe_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(patches, "PATCHES", {target: broken})
     monkeypatch.setattr(patches, "CHECKED", set())
     with pytest.raises(IncompatibleVersion, match=r"torch\.unique cannot be reached"):
-        tojax.from_torch(torch.nn.ReLU())(X)
+        anyjax.from_torch(torch.nn.ReLU())(X)
 
 
 def test_a_module_of_transformers_that_is_gone_is_told(monkeypatch):

@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -41,7 +41,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_plain_ones(name):
     want = CASES[name](torch.from_numpy(Q)).as_subclass(torch.Tensor)
-    assert_close(tojax.from_torch(CASES[name])(Q), want.numpy())
+    assert_close(anyjax.from_torch(CASES[name])(Q), want.numpy())
 
 
 @pytest.mark.parametrize("bias", [causal_lower_right, causal_upper_left])
@@ -54,7 +54,9 @@ def test_causal_bias(bias, rows, columns):
         mask = bias(rows, columns)
         return F.scaled_dot_product_attention(x[:, :, :rows], keys, keys, attn_mask=mask)
 
-    assert_close(tojax.from_torch(function)(Q), function(torch.from_numpy(Q)).numpy(), reduction=64)
+    assert_close(
+        anyjax.from_torch(function)(Q), function(torch.from_numpy(Q)).numpy(), reduction=64
+    )
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype:UserWarning")
@@ -66,4 +68,4 @@ def test_what_works_below_the_functions_is_refused():
         return torch.masked.masked_tensor(x, x > 0).sum().to_tensor(0)
 
     with pytest.raises(Unsupported, match="class MaskedTensor inside forward"):
-        tojax.from_torch(function)(Q)
+        anyjax.from_torch(function)(Q)

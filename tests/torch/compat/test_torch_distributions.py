@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.distributions as D
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -130,7 +130,7 @@ def test_densities(name):
     torch.manual_seed(0)
     value = make(*map(torch.tensor, params)).sample((3,))
     want = known(make, value, [torch.tensor(p) for p in params], left_out)
-    model = tojax.from_torch(lambda v, *ps: known(make, v, ps, left_out))
+    model = anyjax.from_torch(lambda v, *ps: known(make, v, ps, left_out))
     jit = (
         (lambda f: f) if name == "Wishart" else jax.jit
     )  # torch compares its df, whatever is asked
@@ -151,7 +151,7 @@ def test_draws(name):
     make, params = CASES[name]
     torch.manual_seed(0)
     theirs = make(*map(torch.tensor, params)).sample((DRAWS,))
-    model = tojax.from_torch(lambda *ps: make(*ps).sample((DRAWS,)))
+    model = anyjax.from_torch(lambda *ps: make(*ps).sample((DRAWS,)))
     ours = jax.jit(lambda key, *ps: model.apply({}, *ps, rng=key))(jax.random.key(0), *params)
     assert ours.shape == tuple(theirs.shape)
     scale = np.abs(np.median(theirs, 0)) + 1
@@ -165,7 +165,7 @@ def test_draws(name):
 @pytest.mark.parametrize("name", REJECTS)
 def test_loops_until_values_will_do_are_refused(name):
     make, params = CASES[name]
-    model = tojax.from_torch(lambda *ps: make(*ps).sample((3,)))
+    model = anyjax.from_torch(lambda *ps: make(*ps).sample((3,)))
     with pytest.raises(DataDependent):
         jax.jit(lambda key, *ps: model.apply({}, *ps, rng=key))(jax.random.key(0), *params)
 
@@ -178,7 +178,7 @@ def test_gradients_of_draws(name):
     many = [np.broadcast_to(p, (DRAWS, *p.shape)).copy() for p in params]  # a gradient per draw
     inputs = [torch.tensor(p, requires_grad=True) for p in many]
     (make(*inputs).rsample() ** 2).sum().backward()
-    model = tojax.from_torch(lambda *ps: (make(*ps).rsample() ** 2).sum())
+    model = anyjax.from_torch(lambda *ps: (make(*ps).rsample() ** 2).sum())
     grad = jax.jit(jax.grad(lambda ps: model.apply({}, *ps, rng=jax.random.key(0))))(many)
     for ours, theirs in zip(grad, inputs):
         (mean, error), (other, error2) = spread(ours), spread(theirs.grad)
@@ -187,10 +187,10 @@ def test_gradients_of_draws(name):
 
 
 def test_arguments_are_checked_where_they_are_known():
-    model = tojax.from_torch(lambda x: D.Normal(0.0, -1.0).log_prob(x))
+    model = anyjax.from_torch(lambda x: D.Normal(0.0, -1.0).log_prob(x))
     with pytest.raises(ValueError, match="GreaterThan"):
         model(np.float32(0))
-    model = tojax.from_torch(lambda s: D.Normal(0.0, s).scale)
+    model = anyjax.from_torch(lambda s: D.Normal(0.0, s).scale)
     with pytest.raises(ValueError, match="GreaterThan"):
         model.apply({}, np.float32(-1))
     with pytest.raises(ValueError, match="GreaterThan"):
@@ -198,6 +198,6 @@ def test_arguments_are_checked_where_they_are_known():
 
 
 def test_a_check_that_was_asked_for_is_refused_under_jit():
-    model = tojax.from_torch(lambda s: D.Normal(0.0, s, validate_args=True).scale)
+    model = anyjax.from_torch(lambda s: D.Normal(0.0, s, validate_args=True).scale)
     with pytest.raises(DataDependent, match="validate_args=False"):
         jax.jit(lambda s: model.apply({}, s))(np.float32(1))

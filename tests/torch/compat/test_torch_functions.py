@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=5)
@@ -41,7 +41,7 @@ class Decorated(Inferring):
 
 @pytest.mark.parametrize("cls", [Inferring, Decorated])
 def test_inference_mode(cls):
-    model = tojax.from_torch(cls())
+    model = anyjax.from_torch(cls())
     with torch.no_grad():
         want = cls()(torch.from_numpy(X)).numpy()
     assert_close(model(X), want, reduction=16)
@@ -59,7 +59,7 @@ LIMITS = [(0.0, 1.0, -2.0, 2.0), (1.0, 0.5, 0.0, 3.0), (0.0, 1.0, 1.0, 4.0)]
 @pytest.mark.parametrize(("mean", "std", "low", "high"), LIMITS)
 def test_trunc_normal(mean, std, low, high):
     init = lambda x: torch.nn.init.trunc_normal_(torch.empty_like(x), mean, std, low, high)
-    draws = tojax.from_torch(init)(np.zeros(4000, np.float32), rng=jax.random.key(0))
+    draws = anyjax.from_torch(init)(np.zeros(4000, np.float32), rng=jax.random.key(0))
     law = stats.truncnorm((low - mean) / std, (high - mean) / std, mean, std)
     assert stats.kstest(np.asarray(draws), law.cdf).pvalue > 1e-3
     assert draws.min() >= low

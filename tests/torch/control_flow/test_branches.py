@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, StateDropped
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, StateDropped
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -83,7 +83,7 @@ SERVED = [one, chain, in_turn, by_item, in_place, handled, swallowed, numbers, g
 
 @pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
 def test_values_and_gradients(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     total = lambda tree: sum(x.sum() for x in jax.tree.leaves(tree))
     value_and_grad = jax.jit(jax.value_and_grad(lambda x: total(model.apply({}, x))))
     for x in (X, -X, X + 3, X - 1, X / 10):
@@ -94,7 +94,7 @@ def test_values_and_gradients(function):
 
 
 def test_vmap_and_forward_mode():
-    model = tojax.from_torch(chain)
+    model = anyjax.from_torch(chain)
     rows = np.stack([X, -X, X + 3])
     want = torch.stack([chain(torch.tensor(x)) for x in rows])
     assert_close(jax.vmap(lambda x: model.apply({}, x))(rows), want)
@@ -104,7 +104,7 @@ def test_vmap_and_forward_mode():
 
 def test_the_other_way_is_not_run():
     """Its gradient is infinite at 0, and infinity times 0 would be NaN."""
-    model = tojax.from_torch(lambda x: x.sqrt() if x.sum() > 0 else x * 3)
+    model = anyjax.from_torch(lambda x: x.sqrt() if x.sum() > 0 else x * 3)
     assert jax.jit(jax.grad(lambda x: model.apply({}, x).sum()))(X * 0).tolist() == [3, 3, 3]
 
 
@@ -131,7 +131,7 @@ class Counted(torch.nn.Module):
 def test_state_that_some_ways_write():
     torch.manual_seed(0)
     module = Counted().train()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     call = jax.jit(lambda p, s, x: model.apply(p, x, state=s, mutable=True, rng=jax.random.key(0)))
     state = model.state
     for x in (X, X / 10, -X):
@@ -143,7 +143,7 @@ def test_state_that_some_ways_write():
             assert set((out / x).tolist()) <= {0.0, 2.0}
         assert float(state["positive"]) == float(module.positive)
         assert float(state["largest"]) == float(module.largest)
-    fresh = tojax.from_torch(Counted().eval())
+    fresh = anyjax.from_torch(Counted().eval())
     assert fresh.source.module.calls == 0
     with pytest.warns(StateDropped, match="largest, positive"):
         fresh(X)
@@ -167,9 +167,9 @@ class Noted(torch.nn.Module):
 
 
 def test_attributes_that_all_ways_write():
-    model = tojax.from_torch(Noted(True))
+    model = anyjax.from_torch(Noted(True))
     assert_close(jax.jit(lambda x: model.apply({}, x, mutable=True))(-X), (X, {"seen": -X * 3}))
-    model = tojax.from_torch(Noted(False))
+    model = anyjax.from_torch(Noted(False))
     with pytest.raises(DataDependent, match="only some of its ways write to seen"):
         jax.jit(lambda x: model.apply({}, x, mutable=True))(X)
 
@@ -247,7 +247,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
 def test_refused(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     with pytest.raises(DataDependent, match=REFUSED[function]) as caught:
         jax.jit(lambda x: model.apply({}, x))(X)
     lines = str(caught.value).splitlines()
@@ -261,21 +261,21 @@ def test_refused(function):
 def test_inside_a_region_of_its_own():
     """JAX traces a branch by itself; a condition in it is refused."""
     branch = lambda x: x if x[0] > 1 else -x
-    model = tojax.from_torch(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x.clone(), (x,)))
+    model = anyjax.from_torch(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x.clone(), (x,)))
     with pytest.raises(DataDependent):
         jax.jit(lambda x: model.apply({}, x))(X)
 
 
 def test_known_conditions_choose_now():
     """Outside of jit, also while it is differentiated, only the way that is taken runs."""
-    model = tojax.from_torch(lambda x: shapes(x).sqrt())
+    model = anyjax.from_torch(lambda x: shapes(x).sqrt())
     assert model.apply({}, jnp.asarray(X - 5)).shape == (2,)
     grads = jax.grad(lambda x: model.apply({}, x).sum())(jnp.asarray(X))
     assert_close(grads, 0.5 / np.sqrt(X))
 
 
 def test_what_is_the_same_on_all_ways():
-    model = tojax.from_torch(lambda x: {"out": one(x), "name": "one", "size": len(x)})
+    model = anyjax.from_torch(lambda x: {"out": one(x), "name": "one", "size": len(x)})
     assert model(X)["name"] == "one" and model(-X)["size"] == 3
 
 
@@ -289,7 +289,7 @@ def test_what_comes_before_is_computed_once():
             return x.sin()
         return layer(x) if x.max() > 0.5 else x.cos()
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     text = str(jax.make_jaxpr(lambda p, x: model.apply(p, x))(model.params, X))
     counts = [text.count(f"= {op}") for op in ("exp", "sin", "cos", "dot_general", "cond")]
     assert counts == [2, 1, 1, 3, 2]  # exp and the first product: also in the run that stopped
@@ -305,7 +305,7 @@ def test_masks_from_before_are_the_same():
             return (chosen * x[keep > 0]).sum()
         return chosen.mean()
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     for x in (X, -X):
         given = x, np.array([1, 0, 1])
         want = function(*map(torch.tensor, given))
@@ -313,8 +313,8 @@ def test_masks_from_before_are_the_same():
 
 
 def test_saved(tmp_path):
-    model = tojax.from_torch(one)
+    model = anyjax.from_torch(one)
     model.save(tmp_path / "one", X)
-    loaded = tojax.load(tmp_path / "one")
+    loaded = anyjax.load(tmp_path / "one")
     for x in (X, -X):
         assert_close(loaded(x), one(torch.tensor(x)))

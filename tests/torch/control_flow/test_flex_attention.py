@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -51,7 +51,7 @@ def test_values_and_gradients(case):
     if "block_mask" in given:
         mask = create_block_mask(given["block_mask"], None, None, 6, 6, device="cpu")
         given = given | {"block_mask": mask}
-    model = tojax.from_torch(lambda q, k, v: flex_attention(q, k, v, **given))
+    model = anyjax.from_torch(lambda q, k, v: flex_attention(q, k, v, **given))
     loss = lambda q, k, v: (model.apply({}, q, k, v) ** 2).sum()
     got = jax.jit(model.apply)({}, Q, K, V)
     tensors = [torch.tensor(x, requires_grad=True) for x in (Q, K, V)]
@@ -71,7 +71,7 @@ def test_grouped_heads_and_rows_without_keys():
         out, found = flex_attention(q, k, v, block_mask=mask, enable_gqa=True, return_aux=aux)
         return out, found.lse
 
-    got, sums = jax.jit(tojax.from_torch(function).apply)({}, Q, K[:, :2], V[:, :2])
+    got, sums = jax.jit(anyjax.from_torch(function).apply)({}, Q, K[:, :2], V[:, :2])
     q, k, v = map(torch.tensor, (Q, K, V))
     k, v = (x[:, :2].repeat_interleave(2, 1) for x in (k, v))
     want = by_hand(q, k, v)

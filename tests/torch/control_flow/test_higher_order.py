@@ -11,8 +11,8 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -39,7 +39,7 @@ def test_cond_takes_the_branch_of_the_value():
         def forward(self, x):
             return torch.cond(x.sum() > 0, lambda x: self.layer(x).relu(), lambda x: x.sin(), (x,))
 
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     run = jax.jit(lambda p, x: model.apply(p, x))
     for x in (X + 1, X - 1):
         t = torch.tensor(x)
@@ -57,7 +57,7 @@ def test_cond_with_a_known_predicate_traces_one_branch():
     def function(x):
         return torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x.nonsense(), (x,))
 
-    assert_near(jax.jit(tojax.from_torch(function).apply, static_argnums=())({}, X), X + 1)
+    assert_near(jax.jit(anyjax.from_torch(function).apply, static_argnums=())({}, X), X + 1)
 
 
 def test_cond_returns_trees_and_closes_over_tensors():
@@ -71,7 +71,7 @@ def test_cond_returns_trees_and_closes_over_tensors():
         )
         return out["a"], out["n"]
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     a, n = jax.jit(lambda x: model.apply({}, x, 2.0))(X - 1)
     assert_near(a, (X - 1) * -1)
     assert int(n) == ((X - 1) < 0).sum()
@@ -81,7 +81,7 @@ def test_while_loop():
     def function(x):
         return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + i), (torch.tensor(0), x))
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     steps, out = jax.jit(lambda x: model.apply({}, x))(X)
     want = X
     for i in range(5):
@@ -96,7 +96,7 @@ def test_while_loop_draws_anew_in_each_iteration():
         step = lambda i, rows: (i + 1, torch.cat([rows[1:], torch.rand(1, 3)]))
         return while_loop(lambda i, rows: i < 4, step, (torch.tensor(0), x))[1]
 
-    rows = tojax.from_torch(draws).apply({}, X, rng=jax.random.key(0))
+    rows = anyjax.from_torch(draws).apply({}, X, rng=jax.random.key(0))
     assert len(np.unique(np.asarray(rows))) == rows.size
 
 
@@ -117,7 +117,7 @@ def test_scan_is_one_scan_with_gradients(reverse):
         return h, torch.stack(ys[::-1] if reverse else ys)
 
     w = np.eye(3, dtype=np.float32) * 0.5
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     loss = lambda w: (model.apply({}, w, X)[1][0] ** 2).sum()
     carry, (ys, sums) = jax.jit(lambda w: model.apply({}, w, X))(w)
     tw = torch.tensor(w, requires_grad=True)
@@ -135,7 +135,7 @@ def test_dropout_in_a_scan_draws_anew_for_each_row():
         step = lambda carry, x: (carry + 0, torch.nn.functional.dropout(x, 0.5, True))
         return scan(step, torch.zeros(()), xs)[1]
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     xs = np.ones((8, 64), np.float32)
     run = jax.jit(lambda key: model.apply({}, xs, rng=key))
     out = np.asarray(run(jax.random.key(0)))
@@ -145,9 +145,9 @@ def test_dropout_in_a_scan_draws_anew_for_each_row():
 
 
 def test_map_and_associative_scan():
-    model = tojax.from_torch(lambda xs, y: torch_map(lambda x, y: (x * y).cumsum(0), xs, y))
+    model = anyjax.from_torch(lambda xs, y: torch_map(lambda x, y: (x * y).cumsum(0), xs, y))
     assert_near(jax.jit(model.apply)({}, X, X[0]), np.cumsum(X * X[0], 1))
-    model = tojax.from_torch(
+    model = anyjax.from_torch(
         lambda xs: associative_scan(lambda a, b: a * b, xs, 0, combine_mode="generic")
     )
     assert_near(jax.jit(model.apply)({}, X), np.cumprod(X, 0))
@@ -166,7 +166,7 @@ def test_a_write_in_a_branch_is_refused():
 
             return torch.cond(x.sum() > 0, yes, lambda x: x - 1, (x,))
 
-    model = tojax.from_torch(Net())
+    model = anyjax.from_torch(Net())
     with pytest.raises(Unsupported, match="writes to count"):
         jax.jit(model.apply)(model.params, X)
 
@@ -201,7 +201,7 @@ class Plain(Checkpointed):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_changes_memory_and_nothing_else(reentrant):
     block = Block()
-    plain, saved = (tojax.from_torch(c(block, reentrant).train()) for c in (Plain, Checkpointed))
+    plain, saved = (anyjax.from_torch(c(block, reentrant).train()) for c in (Plain, Checkpointed))
 
     def run(model, key):
         def loss(params):
@@ -227,5 +227,5 @@ def test_checkpoint_sequential():
     holder = torch.nn.Module()
     holder.layers = layers
     holder.forward = lambda x: checkpoint_sequential(layers, 2, x, use_reentrant=False)
-    model = tojax.from_torch(holder)
+    model = anyjax.from_torch(holder)
     assert_near(model(X), layers(torch.tensor(X)).detach())

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -68,7 +68,7 @@ def test_casts_as_torch_does(name):
             want = function(X)
     finally:
         torch._C._set_mkldnn_enabled(True)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.jit(lambda x: model.apply(model.params, x))(X.numpy())
     assert str(got.dtype) == str(want.dtype).removeprefix("torch.")
     assert_close(got.astype(np.float32), want.float(), rtol=2 * float(jnp.finfo("bfloat16").eps))
@@ -81,7 +81,7 @@ def test_weights_and_gradients_stay_float32():
     forward = module.forward
     module.forward = autocast(forward)
     (module(X) ** 2).sum().backward()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     loss = lambda params: (model.apply(params, X.numpy()) ** 2).sum()
     grads = jax.jit(jax.grad(loss))(model.params)
     for name, parameter in module.named_parameters():
@@ -95,17 +95,17 @@ def test_a_region_ends():
             inside = torch.einsum("bij,jk->bik", x, W)
         return inside, torch.einsum("bij,jk->bik", x, W)
 
-    model = tojax.from_torch(forward)
+    model = anyjax.from_torch(forward)
     assert [x.dtype for x in model.apply({}, X.numpy())] == [jnp.bfloat16, np.float32]
 
 
 def test_autocast_around_a_model_is_refused():
-    model = tojax.from_torch(lambda x: x @ W)
+    model = anyjax.from_torch(lambda x: x @ W)
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(Unsupported, match="around"):
         model.apply({}, X.numpy())
 
 
 def test_pinv_is_refused():
-    model = tojax.from_torch(autocast(torch.linalg.pinv))
+    model = anyjax.from_torch(autocast(torch.linalg.pinv))
     with pytest.raises(Unsupported, match="pinv"):
         model.apply({}, X.numpy())

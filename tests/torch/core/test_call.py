@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import TableError, Unsupported
+import anyjax
+from anyjax.errors import TableError, Unsupported
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -31,32 +31,32 @@ def test_torch_code_sees_the_width_of_integers_that_torch_gives(name):
         seen.append(SHORT[name](x).dtype)
         return x
 
-    tojax.from_torch(function)(X)
+    anyjax.from_torch(function)(X)
     assert seen == [SHORT[name](torch.from_numpy(X)).dtype]
 
 
 def test_bits_of_64_bit_types_are_refused():
     with jax.enable_x64(False), pytest.raises(Unsupported, match=r"bits of .* seen as"):
-        tojax.from_torch(lambda x: torch.view_copy(x, torch.int64))(np.ones(4, np.float32))
+        anyjax.from_torch(lambda x: torch.view_copy(x, torch.int64))(np.ones(4, np.float32))
 
 
 def test_a_lowering_may_return_a_namedtuple():
     torch.library.define("tests::slogdet", "(Tensor x) -> (Tensor, Tensor)")
-    tojax.lowers(torch.ops.tests.slogdet)(lambda x: jnp.linalg.slogdet(x))
-    sign, log = tojax.from_torch(lambda x: torch.ops.tests.slogdet(x))(2 * np.eye(2))
+    anyjax.lowers(torch.ops.tests.slogdet)(lambda x: jnp.linalg.slogdet(x))
+    sign, log = anyjax.from_torch(lambda x: torch.ops.tests.slogdet(x))(2 * np.eye(2))
     assert (float(sign), float(log)) == (1.0, pytest.approx(np.log(4)))
 
 
 def test_a_lowering_with_too_few_results_is_told():
     torch.library.define("tests::halves", "(Tensor x) -> (Tensor, Tensor)")
-    tojax.lowers(torch.ops.tests.halves)(lambda x: (x / 2,))
+    anyjax.lowers(torch.ops.tests.halves)(lambda x: (x / 2,))
     with pytest.raises(TableError, match="has 2 results, its lowering gave 1"):
-        tojax.from_torch(lambda x: torch.ops.tests.halves(x)[0])(np.eye(2))
+        anyjax.from_torch(lambda x: torch.ops.tests.halves(x)[0])(np.eye(2))
 
 
 def test_sparse_tensors_are_refused_by_name():
     with pytest.raises(Unsupported, match=r"_to_sparse.* works on sparse tensors"):
-        tojax.from_torch(lambda x: x.to_sparse())(np.eye(3))
+        anyjax.from_torch(lambda x: x.to_sparse())(np.eye(3))
 
 
 QUANTIZERS = {
@@ -71,16 +71,16 @@ QUANTIZERS = {
 @pytest.mark.parametrize("name", QUANTIZERS)
 def test_quantized_tensors_are_refused_by_name(name):
     with pytest.raises(Unsupported, match=f"quantize_{name}.* works on quantized tensors"):
-        tojax.from_torch(QUANTIZERS[name])(np.ones(3, np.float32))
+        anyjax.from_torch(QUANTIZERS[name])(np.ones(3, np.float32))
 
 
 def test_tensor_split_reads_its_places_outside_jit():
-    model = tojax.from_torch(lambda x, at: torch.tensor_split(x, at))
+    model = anyjax.from_torch(lambda x, at: torch.tensor_split(x, at))
     assert [len(x) for x in model.apply({}, X, np.array([1]))] == [1, 2]
-    with pytest.raises(tojax.errors.DataDependent, match="at"):
+    with pytest.raises(anyjax.errors.DataDependent, match="at"):
         jax.jit(lambda at: model.apply({}, X, at))(np.array([1]))
 
 
 def test_dtypes_that_jax_has_not_are_refused():
     with pytest.raises(Unsupported, match="complex32"):
-        tojax.from_torch(lambda x: x.chalf())(X)
+        anyjax.from_torch(lambda x: x.chalf())(X)

@@ -2,7 +2,7 @@
 
 import threading
 
-from tojax.torch.core import current_trace
+from anyjax.torch.core import current_trace
 
 
 def test_only_this_thread_traces():

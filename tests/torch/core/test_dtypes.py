@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import TojaxError, Unsupported
-from tojax.torch.core import interop
+import anyjax
+from anyjax.errors import AnyjaxError, Unsupported
+from anyjax.torch.core import interop
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -81,7 +81,7 @@ def test_dtypes_are_torchs_own(name, x64):
     want = torch.utils._pytree.tree_leaves(function(x))
     call, dtypes = seen_by(function)
     with jax.enable_x64(x64):
-        got = jax.tree.leaves(tojax.from_torch(call).apply({}, x))
+        got = jax.tree.leaves(anyjax.from_torch(call).apply({}, x))
         wanted = [interop.to_jax(w) for w in want]
     assert dtypes == [w.dtype for w in want]
     assert [g.dtype for g in got] == [w.dtype for w in wanted]
@@ -94,16 +94,16 @@ def test_numbers_beyond_32_bits(name):
     x = np.arange(3)
     want = LARGE[name](torch.tensor(x))
     with pytest.raises(Unsupported, match="jax_enable_x64"), jax.enable_x64(False):
-        tojax.from_torch(LARGE[name])(x)
+        anyjax.from_torch(LARGE[name])(x)
     with jax.enable_x64(True):
-        got = tojax.from_torch(LARGE[name])(x)
+        got = anyjax.from_torch(LARGE[name])(x)
         assert got.dtype == want.numpy().dtype
         assert got.tolist() == want.tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
 def test_inputs_beyond_32_bits(dtype):
-    model = tojax.from_torch(lambda x: x.clone())
+    model = anyjax.from_torch(lambda x: x.clone())
     for x in (np.array([1, BIG], dtype), np.array(BIG, dtype)):
         with jax.enable_x64(False):
             for call in (model, lambda x: model.apply({}, x)):
@@ -115,8 +115,8 @@ def test_inputs_beyond_32_bits(dtype):
 
 def test_a_saved_model_refuses_inputs_beyond_32_bits(tmp_path):
     with jax.enable_x64(False):
-        tojax.from_torch(lambda x: x + 1).save(tmp_path / "add", np.arange(2))
-        saved = tojax.load(tmp_path / "add")
+        anyjax.from_torch(lambda x: x + 1).save(tmp_path / "add", np.arange(2))
+        saved = anyjax.load(tmp_path / "add")
         assert saved(np.arange(2)).tolist() == [1, 2]
         with pytest.raises(Unsupported, match=str(BIG)):
             saved(np.array([1, BIG]))
@@ -125,13 +125,13 @@ def test_a_saved_model_refuses_inputs_beyond_32_bits(tmp_path):
 def test_limits_of_64_bits_stand_for_no_limit():
     limit = np.iinfo(np.int64).max
     with jax.enable_x64(False):
-        model = tojax.from_torch(lambda x: x.clamp(max=torch.iinfo(x.dtype).max))
+        model = anyjax.from_torch(lambda x: x.clamp(max=torch.iinfo(x.dtype).max))
         assert model(np.array([1, limit])).tolist() == [1, np.iinfo(np.int32).max]
 
 
 def test_a_number_that_torch_refuses_too():
-    with jax.enable_x64(True), pytest.raises(TojaxError, match="torch refuses it"):
-        tojax.from_torch(lambda x: x.int() + BIG)(np.arange(2))
+    with jax.enable_x64(True), pytest.raises(AnyjaxError, match="torch refuses it"):
+        anyjax.from_torch(lambda x: x.int() + BIG)(np.arange(2))
 
 
 def test_new_memory_is_no_old_memory():
@@ -142,4 +142,4 @@ def test_new_memory_is_no_old_memory():
         return torch.empty(3, dtype=torch.int64) + x
 
     with jax.enable_x64(True):
-        assert tojax.from_torch(function)(np.arange(3)).tolist() == [0, 1, 2]
+        assert anyjax.from_torch(function)(np.arange(3)).tolist() == [0, 1, 2]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax import jaxprs
-from tojax.errors import WrongArguments
+import anyjax
+from anyjax import jaxprs
+from anyjax.errors import WrongArguments
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
 PRODUCTS = ("dot_general", "conv_general_dilated")
@@ -85,33 +85,33 @@ def flags(matmul, tf32):
 )
 def test_torchs_flags_when_it_is_converted(matmul, tf32, products, convolutions):
     with flags(matmul, tf32):
-        model = tojax.from_torch(Network())
+        model = anyjax.from_torch(Network())
     assert asked(model) == {"dot_general": {products}, "conv_general_dilated": {convolutions}}
 
 
 def test_jaxs_default_and_float32():
-    default = tojax.from_torch(Network(), precision="default")
+    default = anyjax.from_torch(Network(), precision="default")
     assert asked(default) == {"dot_general": {None}, "conv_general_dilated": {None}}
     with jax.default_matmul_precision("highest"):
         assert asked(default, of_gradient=False)["dot_general"] == {"HIGHEST"}
-    highest = tojax.from_torch(Network(), precision="highest")
+    highest = anyjax.from_torch(Network(), precision="highest")
     assert asked(highest) == {"dot_general": {"HIGHEST"}, "conv_general_dilated": {"HIGHEST"}}
 
 
 def test_it_is_part_of_the_model():
     module = torch.nn.Linear(3, 2)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     assert "float32 highest for products, high for convolutions" in repr(model)
-    assert "float32 JAX's default" in repr(tojax.from_torch(module, precision="default"))
+    assert "float32 JAX's default" in repr(anyjax.from_torch(module, precision="default"))
     assert model.train().source.precision == model.source.precision
 
 
 def test_generated_text_is_computed_as_the_model_is():
-    model = tojax.from_pretrained("examples/tiny-llama", precision="default")
+    model = anyjax.from_pretrained("examples/tiny-llama", precision="default")
     assert "JAX's default" in repr(model)
     ids = np.array([[1, 2, 3]])
     texts = [
-        tojax.from_pretrained("examples/tiny-llama", precision=x).generate(ids, max_new_tokens=4)
+        anyjax.from_pretrained("examples/tiny-llama", precision=x).generate(ids, max_new_tokens=4)
         for x in ("default", "torch")
     ]
     np.testing.assert_array_equal(*texts)
@@ -119,4 +119,4 @@ def test_generated_text_is_computed_as_the_model_is():
 
 def test_another_word_is_refused():
     with pytest.raises(WrongArguments, match="precision='tf32'"):
-        tojax.from_torch(torch.nn.Linear(3, 2), precision="tf32")
+        anyjax.from_torch(torch.nn.Linear(3, 2), precision="tf32")

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-import tojax.torch  # noqa: F401  (the table of names is whole)
+import anyjax.torch  # noqa: F401  (the table of names is whole)
+from anyjax import errors, private_names
+from anyjax.errors import IncompatibleVersion, UntestedVersion
+from anyjax.torch.core import private
+from anyjax.torch.core.schema import aten, table
 from proof import records
-from tojax import errors, private_names
-from tojax.errors import IncompatibleVersion, UntestedVersion
-from tojax.torch.core import private
-from tojax.torch.core.schema import aten, table
 
 transformers = pytest.importorskip("transformers")
-import tojax.hf.exporters as exporters  # noqa: E402
-import tojax.hf.generation.request.private as generation  # noqa: E402
-import tojax.hf.loading.private as loading  # noqa: E402
+import anyjax.hf.exporters as exporters  # noqa: E402
+import anyjax.hf.generation.request.private as generation  # noqa: E402
+import anyjax.hf.loading.private as loading  # noqa: E402
 
 pytestmark = pytest.mark.sample(every=5)
 

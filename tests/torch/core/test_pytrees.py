@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from tojax.torch.core.pytrees import flatten, map_tensors
+from anyjax.torch.core.pytrees import flatten, map_tensors
 
 
 def test_map_tensors():

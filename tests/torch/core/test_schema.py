@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.torch.core.schema import HIDDEN_WRITES
 from tests.tolerance import assert_close
-from tojax.torch.core.schema import HIDDEN_WRITES
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -71,7 +71,7 @@ FUNCTIONS = [
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_written_values_come_back(function):
     want = function(*[torch.from_numpy(x.copy()) for x in (X, MEAN, VAR)])
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.jit(lambda *xs: model.apply({}, *xs))(X, MEAN, VAR)
     assert not np.allclose(want[-2], MEAN), "torch wrote nothing: the test tests nothing"
     assert_close(tuple(got), tuple(want), reduction=20)
@@ -102,7 +102,7 @@ def test_modules_return_their_statistics_as_state(name):
     module, shape = NORMS[name]
     module.train()
     x = np.random.default_rng(1).normal(1, 2, shape).astype(np.float32)
-    model = tojax.from_torch(module).train()
+    model = anyjax.from_torch(module).train()
     out, state = model.apply(model.params, x, mutable=True)
     again, state2 = model.apply(model.params, x, state=state, mutable=True)
     assert_close(out, module(torch.from_numpy(x)), reduction=int(np.prod(shape)))

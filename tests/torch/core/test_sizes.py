@@ -6,18 +6,18 @@ import pytest
 import torch
 from jax import export
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
+from anyjax.torch.core.sizes import is_positive, is_zero, limits, symbolic, to_torch
 from tests.parallel.architectures import CASES, build
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
-from tojax.torch.core.sizes import is_positive, is_zero, limits, symbolic, to_torch
 
 pytestmark = pytest.mark.sample(every=5)
 
 
 def exported(source, *shapes, constraints=(), dtype=np.float32):
     """(the model, its program for these symbolic shapes)."""
-    model, scope = tojax.from_torch(source), export.SymbolicScope(constraints)
+    model, scope = anyjax.from_torch(source), export.SymbolicScope(constraints)
     specs = [jax.ShapeDtypeStruct(export.symbolic_shape(s, scope=scope), dtype) for s in shapes]
     return model, export.export(jax.jit(model.apply))(model.params, *specs)
 
@@ -76,7 +76,7 @@ RECURSES = "mamba"  # halves the length in Python until nothing is left
 def test_architectures(name):
     """One program for batches and lengths that it was not traced with."""
     module, inputs = build(name)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     scope = export.SymbolicScope(["b >= 2", "t >= 4", "t <= 64"])
     text = lambda x: "b, t" if x.ndim == 2 else f"b, {', '.join(map(str, x.shape[1:]))}"
     scope = scope if any(x.ndim == 2 for x in inputs.values()) else export.SymbolicScope(["b >= 2"])
@@ -96,7 +96,7 @@ def test_architectures(name):
 
 
 def test_python_that_recurses_over_the_length_is_refused():
-    model = tojax.from_torch(build(RECURSES)[0])
+    model = anyjax.from_torch(build(RECURSES)[0])
     spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, t", constraints=["t >= 4"]), np.int32)
     with pytest.raises(DataDependent, match=r"floordiv\(t[^$]*modeling_mamba"):
         export.export(jax.jit(model.apply))(model.params, spec)
@@ -203,7 +203,7 @@ def test_strides_of_symbolic_sizes():
 
 def test_training_mode_and_gradients():
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-    model = tojax.from_torch(net).train()
+    model = anyjax.from_torch(net).train()
     spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3", constraints=["b >= 2"]), np.float32)
 
     def step(params, x):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=5)
 
@@ -19,7 +19,7 @@ X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 def both(function, *arrays):
     """(torch's result, ours) of a function that may write to its own tensors."""
     want = function(*[torch.tensor(a) for a in arrays])
-    return want, tojax.from_torch(function).apply({}, *arrays)
+    return want, anyjax.from_torch(function).apply({}, *arrays)
 
 
 def test_writing_to_a_contiguous_copy_leaves_the_original():
@@ -63,7 +63,7 @@ def test_as_strided_counts_in_the_memory_of_the_base(view):
 
 def test_bits_of_64_bit_types_are_not_to_be_had():
     with jax.enable_x64(False), pytest.raises(Unsupported, match="bits of"):
-        tojax.from_torch(lambda x: x.view(torch.int64)).apply({}, jnp.ones(4))
+        anyjax.from_torch(lambda x: x.view(torch.int64)).apply({}, jnp.ones(4))
 
 
 def step(r, pool):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers.utils import torch_compilable_check
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, UncheckedValues
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, UncheckedValues
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -73,7 +73,7 @@ CHECKS = [asserted, of_two, of_each, raised, by_torch, of_numbers, of_lengths]
 
 @pytest.mark.parametrize("function", [*CHECKS, by_transformers], ids=lambda f: f.__name__)
 def test_they_are_left_out_where_no_value_is_known(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     with pytest.warns(UncheckedValues, match="not in the compiled program") as told:
         got = jax.jit(lambda x: model.apply({}, x))(X)
     np.testing.assert_array_equal(got, 2 * X)
@@ -83,14 +83,14 @@ def test_they_are_left_out_where_no_value_is_known(function):
 
 @pytest.mark.parametrize("function", CHECKS, ids=lambda f: f.__name__)
 def test_they_are_made_outside_jit(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     np.testing.assert_array_equal(model.apply({}, X), 2 * X)
     with pytest.raises(Exception, match="not positive"):
         model.apply({}, -X)
 
 
 def test_those_of_transformers_are_made_outside_jit():
-    model = tojax.from_torch(by_transformers)
+    model = anyjax.from_torch(by_transformers)
     np.testing.assert_array_equal(model.apply({}, X), 2 * X)
     with pytest.raises(ValueError, match="not positive"):
         model.apply({}, X - 2)
@@ -143,16 +143,16 @@ UNCLEAR = [chosen, compared, mixed, of_opposites, of_numbers_by_a_function, of_w
 @pytest.mark.parametrize("function", UNCLEAR, ids=lambda f: f.__name__)
 def test_what_decides_more_than_an_error_is_refused(function):
     with pytest.raises(DataDependent):
-        jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(X)
+        jax.jit(lambda x: anyjax.from_torch(function).apply({}, x))(X)
 
 
 def test_a_check_whose_error_is_caught():
-    call = jax.jit(lambda x: tojax.from_torch(caught).apply({}, x))
+    call = jax.jit(lambda x: anyjax.from_torch(caught).apply({}, x))
     for x in (X, X + 5):
         assert_close(call(x), caught(torch.tensor(x)))
 
 
 def test_code_that_belongs_to_no_module():
     exec("def function(x):\n    return x * 2 if x.sum() > 0 else -x", namespace := {})
-    model = tojax.from_torch(namespace["function"])
+    model = anyjax.from_torch(namespace["function"])
     assert_close(jax.jit(lambda x: model.apply({}, x))(-X), X)

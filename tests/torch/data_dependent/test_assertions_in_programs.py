@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers.utils import torch_compilable_check
 
-import tojax
-from tojax.errors import ForwardFailed, UncheckedValues
+import anyjax
+from anyjax.errors import ForwardFailed, UncheckedValues
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -36,7 +36,7 @@ EVERY = pytest.mark.parametrize("function", [by_transformers, by_torch, soon])
 
 @EVERY
 def test_values_decide_outside_jit(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     for call in (model, lambda x: model.apply({}, x)):
         np.testing.assert_array_equal(call(GOOD)["twice"], 2 * GOOD)
         with pytest.raises(Exception, match="1 are positive"):
@@ -46,7 +46,7 @@ def test_values_decide_outside_jit(function):
 
 @EVERY
 def test_a_program_gives_no_numbers(function):
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     program = jax.jit(lambda x: {k: v for k, v in model.apply({}, x).items() if k != "name"})
     np.testing.assert_array_equal(program(GOOD)["twice"], 2 * GOOD)
     assert jnp.isnan(program(BAD)["twice"]).all()
@@ -57,18 +57,18 @@ def test_a_program_gives_no_numbers(function):
 
 
 def test_each_row_has_its_own():
-    model = tojax.from_torch(by_transformers)
+    model = anyjax.from_torch(by_transformers)
     rows = jax.vmap(lambda x: model.apply({}, x)["twice"])(np.stack([GOOD, BAD, GOOD]))
     np.testing.assert_array_equal(jnp.isnan(rows).all(1), [False, True, False])
 
 
 def test_the_class_of_the_error_is_the_model_s():
     with pytest.raises(KeyError, match="1 are positive"):
-        tojax.from_torch(by_transformers)(BAD)
+        anyjax.from_torch(by_transformers)(BAD)
 
 
 def test_model_inside_a_program():
-    model = tojax.from_torch(by_transformers)
+    model = anyjax.from_torch(by_transformers)
     assert jnp.isnan(jax.jit(lambda x: model(x)["twice"])(BAD)).all()
 
 
@@ -79,7 +79,7 @@ def test_on_one_way_of_two():
             return x * 2
         return x
 
-    model = tojax.from_torch(sometimes)
+    model = anyjax.from_torch(sometimes)
     program = jax.jit(lambda x: model.apply({}, x))
     assert jnp.isnan(program(BAD)).all()
     np.testing.assert_array_equal(program(-BAD), -BAD)
@@ -94,7 +94,7 @@ def test_code_that_jax_traces_on_its_own_is_not_checked():
             lambda x: by_transformers(x)["twice"], carry, use_reentrant=False
         )
 
-    model = tojax.from_torch(repeated)
+    model = anyjax.from_torch(repeated)
     rows = np.stack([GOOD, GOOD])
     with pytest.warns(UncheckedValues, match="not in the compiled program"):
         np.testing.assert_array_equal(jax.jit(lambda x: model.apply({}, x))(rows), 8 * GOOD)
@@ -106,14 +106,14 @@ def test_what_is_known_is_not_asked_for():
         torch._check_tensor_all(torch.ones(2).bool(), lambda: "no")
         return x * 2
 
-    model = tojax.from_torch(known)
+    model = anyjax.from_torch(known)
     assert "nan" not in str(jax.make_jaxpr(lambda x: model.apply({}, x))(GOOD))
     np.testing.assert_array_equal(model(GOOD), 2 * GOOD)
 
 
 def test_saved_programs_keep_them(tmp_path):
-    tojax.from_torch(by_torch).save(tmp_path / "model", GOOD)
-    loaded = tojax.load(tmp_path / "model")
+    anyjax.from_torch(by_torch).save(tmp_path / "model", GOOD)
+    loaded = anyjax.load(tmp_path / "model")
     with pytest.raises(ForwardFailed, match="a check does not hold"):
         loaded(BAD)
     assert jnp.isnan(jax.jit(lambda x: loaded.apply({}, x)["twice"])(BAD)).all()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -36,7 +36,7 @@ BEYOND = {
 @pytest.mark.parametrize("name", BEYOND)
 def test_more_than_32_bits_raises_and_makes_floats_nan(name):
     both = lambda x: (BEYOND[name](x), x.float())
-    model = tojax.from_torch(both)
+    model = anyjax.from_torch(both)
     for call in (model, lambda x: model.apply({}, x)):
         with pytest.raises(Unsupported, match=r"beyond 2\*\*31(.|\n)*jax_enable_x64") as error:
             call(BIG)
@@ -49,7 +49,7 @@ def test_more_than_32_bits_raises_and_makes_floats_nan(name):
 
 @pytest.mark.parametrize("factor", [1, -1])
 def test_the_largest_numbers_are_let_through(factor):
-    model = tojax.from_torch(lambda x, y: x * y + 0)
+    model = anyjax.from_torch(lambda x, y: x * y + 0)
     x, y = np.array([46340, 65536, 2**30]), factor * np.array([46340, 32767, 1])
     np.testing.assert_array_equal(model(x, y), x * y)
     with pytest.raises(Unsupported):
@@ -57,21 +57,21 @@ def test_the_largest_numbers_are_let_through(factor):
 
 
 def test_the_negative_of_the_least_number_is_checked():
-    model = tojax.from_torch(lambda x: x * -1)
+    model = anyjax.from_torch(lambda x: x * -1)
     assert model(np.array([2**31 - 1])).tolist() == [1 - 2**31]
     with pytest.raises(Unsupported, match="beyond"):
         model(np.array([-(2**31)]))
 
 
 def test_products_with_zero():
-    model = tojax.from_torch(lambda x: x.prod())
+    model = anyjax.from_torch(lambda x: x.prod())
     assert model(np.array([2**30] * 9 + [0])) == 0
     with pytest.raises(Unsupported):
         model(np.array([2**16, 2**16, 2**16]))
 
 
 def conditions(function, *args):
-    jaxpr = str(jax.make_jaxpr(tojax.from_torch(function).apply)({}, *args))
+    jaxpr = str(jax.make_jaxpr(anyjax.from_torch(function).apply)({}, *args))
     return jaxpr.count("is_finite") + jaxpr.count("reduce_and")
 
 
@@ -104,12 +104,12 @@ def test_what_is_known_to_be_small_is_not_checked(name):
 
 def test_nothing_is_checked_with_x64():
     with jax.enable_x64(True):
-        model = tojax.from_torch(lambda x: x * x)
+        model = anyjax.from_torch(lambda x: x * x)
         assert model(BIG)[0] == 70000**2
 
 
 def test_gradients_and_vmap_of_a_checked_program():
-    model = tojax.from_torch(lambda x, i: x * (i * i).float())
+    model = anyjax.from_torch(lambda x, i: x * (i * i).float())
     grad = jax.jit(jax.grad(lambda x, i: model.apply({}, x, i).sum()))
     assert grad(jnp.ones(2), SMALL).tolist() == [49, 9] and np.isnan(grad(jnp.ones(2), BIG)).all()
     out = jax.vmap(lambda i: model.apply({}, jnp.float32(1), i))(BIG)
@@ -121,8 +121,8 @@ def test_inside_a_loop_nothing_can_be_checked():
         step = lambda i, x: (i + 1, x * x)
         return torch.while_loop(lambda i, x: i < 2, step, (torch.tensor(0), x))[1]
 
-    with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64"):
-        assert tojax.from_torch(function)(SMALL).tolist() == [2401, 81]
+    with pytest.warns(anyjax.errors.UncheckedValues, match="jax_enable_x64"):
+        assert anyjax.from_torch(function)(SMALL).tolist() == [2401, 81]
 
 
 LOST = BEYOND | {
@@ -136,10 +136,10 @@ LOST = BEYOND | {
 @pytest.mark.parametrize("how", ["apply", "vmap", "model"])
 def test_integers_alone_are_warned_of_where_nothing_checks_them(name, how):
     """Once, with the line; not where a call of the model looks at them."""
-    model = tojax.from_torch(LOST[name])
+    model = anyjax.from_torch(LOST[name])
     run = jax.jit(model if how == "model" else lambda x: model.apply({}, x))
     run = jax.vmap(lambda x: model.apply({}, x)) if how == "vmap" else run
-    with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64") as said:
+    with pytest.warns(anyjax.errors.UncheckedValues, match="jax_enable_x64") as said:
         run(SMALL[None] if how == "vmap" else SMALL)
     assert len(said) == 1 and "test_int64.py:" in str(said[0].message)
     model(SMALL)
@@ -159,4 +159,4 @@ TOLD = SAFE | {
 @pytest.mark.parametrize("name", TOLD)
 def test_no_warning_where_no_integer_of_the_output_may_overflow(name):
     x = X if name == "places" else IDS
-    jax.jit(tojax.from_torch(TOLD[name]).apply)({}, x)
+    jax.jit(anyjax.from_torch(TOLD[name]).apply)({}, x)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.torch.core.lifting import inner
-from tojax.torch.data_dependent import int64
+import anyjax
+from anyjax.torch.core.lifting import inner
+from anyjax.torch.data_dependent import int64
 
 FIVE = torch.arange(5)
 CASES = {
@@ -36,7 +36,7 @@ def limit(function):
         limits.append(int64.limit_of(inner(out)))
         return out
 
-    out = tojax.from_torch(forward)(np.array([True, False, True, True, True]))
+    out = anyjax.from_torch(forward)(np.array([True, False, True, True, True]))
     return limits[0], np.asarray(out)
 
 
@@ -58,7 +58,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_no_limit(name):
     limits = []
-    model = tojax.from_torch(lambda x: limits.append(int64.limit_of(UNKNOWN[name](x))) or x)
+    model = anyjax.from_torch(lambda x: limits.append(int64.limit_of(UNKNOWN[name](x))) or x)
     model(np.ones(5, np.int64))
     assert limits == [int64.UNKNOWN]
 

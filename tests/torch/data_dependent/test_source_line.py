@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.torch.data_dependent.source_line import test_at as asked_at
 from tests.tolerance import assert_close
-from tojax.torch.data_dependent.source_line import test_at as asked_at
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -44,12 +44,12 @@ def in_order(x):
 @pytest.mark.parametrize("function", [as_detr, above, in_order], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("x", [X, -X, X + 9, X * np.inf], ids=["x", "minus", "large", "inf"])
 def test_both_ways(function, x):
-    got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
+    got = jax.jit(lambda x: anyjax.from_torch(function).apply({}, x))(x)
     assert_close(got, function(torch.tensor(x)).numpy())
 
 
 def test_gradients():
-    run = lambda x: tojax.from_torch(in_order).apply({}, x).sum()
+    run = lambda x: anyjax.from_torch(in_order).apply({}, x).sum()
     for x in (X, X + 9):
         tensor = torch.tensor(x, requires_grad=True)
         in_order(tensor).sum().backward()
@@ -99,7 +99,7 @@ CASES = [longer, otherwise, another_name, either, both, no_if]
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
 def test_any_other_branch_is_one_of_two_ways(function):
-    call = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))
+    call = jax.jit(lambda x: anyjax.from_torch(function).apply({}, x))
     for x in (X, X * 3, -X):
         assert_close(call(x), function(torch.tensor(x)))
 

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import StaticArgument, Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import StaticArgument, Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
 X = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
 MASK = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 0]])
-run = lambda function, *args: jax.jit(lambda *a: tojax.from_torch(function).apply({}, *a))(*args)
+run = lambda function, *args: jax.jit(lambda *a: anyjax.from_torch(function).apply({}, *a))(*args)
 
 
 def packed(x, mask):
@@ -25,7 +25,7 @@ def packed(x, mask):
 
 def test_a_mask_packed_beside_floats_decides_alone():
     with pytest.warns(StaticArgument, match="mask"):
-        out = tojax.from_torch(packed)(X, MASK)
+        out = anyjax.from_torch(packed)(X, MASK)
     assert_close(out, packed(torch.tensor(X), torch.tensor(MASK)).numpy())
 
 

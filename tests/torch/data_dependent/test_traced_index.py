@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -87,14 +87,14 @@ VIEWS["without_gradient"] = without_gradient
 def test_an_integer_of_the_program(case, i):
     function = (READS | WRITES | VIEWS)[case]
     want = function(torch.tensor(X), torch.tensor(i))
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.jit(model.apply)({}, X, np.int64(i))
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
         np.testing.assert_array_equal(one, other)
 
 
 def test_gradients_reach_the_row():
-    model = tojax.from_torch(READS["row"])
+    model = anyjax.from_torch(READS["row"])
     grad = jax.jit(jax.grad(lambda x: (model.apply({}, x, np.int64(1)) ** 2).sum()))(X)
     want = np.zeros_like(X)
     want[1] = 2 * X[1]
@@ -107,7 +107,7 @@ def test_a_cache_is_filled_in_a_loop():
         cache[:, i] = row
         return cache
 
-    model = tojax.from_torch(step)
+    model = anyjax.from_torch(step)
     body = lambda i, cache: model.apply({}, cache, X[:, 0] * i, i)
     got = jax.jit(lambda cache: jax.lax.fori_loop(0, 4, body, cache))(np.zeros_like(X))
     np.testing.assert_array_equal(got, np.stack([X[:, 0] * i for i in range(4)], 1))

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_gradients
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -43,7 +43,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(name):
     want = CASES[name](torch.from_numpy(X), torch.tensor(V))
-    got = jax.jit(tojax.from_torch(CASES[name]).apply)({}, X, V)
+    got = jax.jit(anyjax.from_torch(CASES[name]).apply)({}, X, V)
     assert got.dtype == want.numpy().dtype
     assert_close(got, want.numpy(), reduction=8)
 
@@ -51,7 +51,7 @@ def test_values(name):
 @pytest.mark.parametrize("name", ["full", "pad", "elu", "scatter", "addmm"])
 def test_gradients_by_the_array(name):
     assert_same_gradients(lambda x: CASES[name](x, torch.tensor(1.5)), X, reduction=8)
-    by = jax.grad(lambda v: tojax.from_torch(CASES[name]).apply({}, X, v).sum())(V)
+    by = jax.grad(lambda v: anyjax.from_torch(CASES[name]).apply({}, X, v).sum())(V)
     assert by == 0  # as in torch, which reads a number
 
 
@@ -59,9 +59,9 @@ def test_gradients_by_the_array(name):
     ("value", "dtype"), [(np.int32(3), np.int32), (np.bool_(True), bool), (V, np.float32)]
 )
 def test_the_dtype_is_that_of_the_number(value, dtype):
-    assert tojax.from_torch(lambda v: torch.full((2,), v))(value).dtype == dtype
+    assert anyjax.from_torch(lambda v: torch.full((2,), v))(value).dtype == dtype
 
 
 def test_a_size_has_to_be_known():
     with pytest.raises(DataDependent):
-        jax.jit(tojax.from_torch(lambda v: torch.arange(v)).apply)({}, np.int32(3))
+        jax.jit(anyjax.from_torch(lambda v: torch.arange(v)).apply)({}, np.int32(3))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -49,7 +49,7 @@ def numbers(x):
 @pytest.mark.parametrize("function", [compared, computed, counted, chained, member, numbers])
 @pytest.mark.parametrize("x", [X, LOW, -np.abs(X)], ids=["large", "small", "negative"])
 def test_items_under_jit(function, x):
-    got = jax.jit(tojax.from_torch(function).apply)({}, x)
+    got = jax.jit(anyjax.from_torch(function).apply)({}, x)
     assert_close(got, function(torch.tensor(x)), reduction=6)
 
 
@@ -57,7 +57,7 @@ def test_items_under_jit(function, x):
 def test_no_gradient_passes_through_an_item(function):
     given = torch.tensor(X, requires_grad=True)
     function(given).square().sum().backward()
-    loss = lambda x: (tojax.from_torch(function).apply({}, x) ** 2).sum()
+    loss = lambda x: (anyjax.from_torch(function).apply({}, x) ** 2).sum()
     assert_close(jax.jit(jax.grad(loss))(X), given.grad, reduction=6)
 
 
@@ -74,12 +74,12 @@ NEED = {
 @pytest.mark.parametrize("name", NEED)
 def test_what_needs_the_number_itself_says_so(name):
     with pytest.raises(DataDependent, match=r"where: .*test_value_queries.py"):
-        jax.jit(tojax.from_torch(NEED[name]).apply)({}, X)
+        jax.jit(anyjax.from_torch(NEED[name]).apply)({}, X)
 
 
 def test_an_item_decides_a_shape_in_a_model():
     function = lambda x, n: x[: n.sum().item()]
-    model = tojax.from_torch(function)
-    with pytest.warns(tojax.errors.StaticArgument, match="n"):
+    model = anyjax.from_torch(function)
+    with pytest.warns(anyjax.errors.StaticArgument, match="n"):
         out = model(X[0], np.array([1, 1]))
     assert_close(out, X[0, :2])

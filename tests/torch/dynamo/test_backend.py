@@ -20,11 +20,11 @@ from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+from anyjax.errors import MissingOps, TorchCallback, Unsupported
+from anyjax.torch import compile_backend
+from anyjax.torch.core import current_trace
+from anyjax.torch.dynamo.program import to_numpy
 from tests.tolerance import assert_close
-from tojax.errors import MissingOps, TorchCallback, Unsupported
-from tojax.torch import compile_backend
-from tojax.torch.core import current_trace
-from tojax.torch.dynamo.program import to_numpy
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,7 +120,7 @@ def test_weights_are_arguments():
         layer.weight.mul_(2)
     assert_close(function(x), layer(x), reduction=5)
     assert not torch.equal(before, function(x))
-    assert counters["tojax"]["programs"] == 1
+    assert counters["anyjax"]["programs"] == 1
 
 
 def test_dropout_draws_anew_and_repeats_with_the_seed():
@@ -177,7 +177,7 @@ def test_graph_breaks():
 
     x = X.clone()
     assert_close(torch.compile(function, backend=compile_backend)(x), function(x), reduction=60)
-    assert counters["tojax"]["graphs"] > 1
+    assert counters["anyjax"]["graphs"] > 1
 
 
 def test_a_program_for_each_size():
@@ -187,7 +187,7 @@ def test_a_program_for_each_size():
     for size in (4, 5, 6, 4):
         x = torch.randn(size, 3)
         assert_close(function(x), (x * size).softmax(0).mean(1), reduction=size)
-    assert counters["tojax"] == {"graphs": 1, "programs": 3}
+    assert counters["anyjax"] == {"graphs": 1, "programs": 3}
 
 
 def test_dynamic_sizes_have_gradients():
@@ -198,14 +198,14 @@ def test_dynamic_sizes_have_gradients():
         (want,) = torch.autograd.grad(layer(x).square().sum(), x)
         function(x).square().sum().backward()
         assert_close(x.grad, want, reduction=8)
-    assert counters["tojax"]["programs"] == 4  # forward and backward, twice
+    assert counters["anyjax"]["programs"] == 4  # forward and backward, twice
 
 
 def test_programs_of_most_sizes_are_dropped():
     function = compiled(lambda x: x + 1, dynamic=True, options={"max_programs": 2})
     for size in (4, 6, 4, 8, 4, 6):  # 8 takes the place of 6, which was used before 4
         function(torch.ones(size))
-    assert counters["tojax"]["programs"] == 4
+    assert counters["anyjax"]["programs"] == 4
 
 
 def test_sizes_are_results():
@@ -264,13 +264,13 @@ def test_the_entry_point_names_the_backend(monkeypatch):
     group = "torch_dynamo_backends"
     ((name, value),) = project["entry-points"][group].items()
     entry = EntryPoint(name, value, group)
-    assert name == "tojax"
+    assert name == "anyjax"
     assert entry.load() is compile_backend
     registry.list_backends()  # all that is installed
     monkeypatch.setitem(registry._BACKENDS, name, entry)
     monkeypatch.delitem(registry._COMPILER_FNS, name, raising=False)
     try:
-        assert_close(torch.compile(torch.sin, backend="tojax")(X), X.sin())
-        assert counters["tojax"]["graphs"] == 1
+        assert_close(torch.compile(torch.sin, backend="anyjax")(X), X.sin())
+        assert counters["anyjax"]["graphs"] == 1
     finally:
         registry._COMPILER_FNS.pop(name, None)

@@ -12,9 +12,9 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_leaves
 
+from anyjax.torch import compile_backend
 from tests.tolerance import assert_close
 from tests.torch.dynamo.test_models import bert, gpt2, resnet
-from tojax.torch import compile_backend
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")
 
@@ -24,7 +24,7 @@ def compiled(function, **options):
 
 
 def reasons():
-    return [key for key in counters["tojax"] if key.startswith("no buckets")]
+    return [key for key in counters["anyjax"] if key.startswith("no buckets")]
 
 
 def assert_same(function, graph, *args, reduction=60):
@@ -87,8 +87,8 @@ def test_values_gradients_and_programs(name):
         x = torch.rand(batch, length, 4, generator=generator) + 0.1
         assert_same(CASES[name], graph, x.requires_grad_())
     assert reasons() == []
-    graphs = counters["tojax"]["graphs"]
-    assert counters["tojax"]["programs"] == 2 * graphs  # two buckets
+    graphs = counters["anyjax"]["graphs"]
+    assert counters["anyjax"]["programs"] == 2 * graphs  # two buckets
 
 
 SIZES = [(2, 10), (9, 11), (10, 12), (9, 12)]  # the first graph is for these sizes alone
@@ -119,8 +119,8 @@ def test_models_train_on_batches_of_many_sizes(make):
     assert_close(kept(model), kept(eager), reduction=2000)
     assert_close(*(dict(x.named_buffers()) for x in (model, eager)), reduction=500)
     assert reasons() == []
-    graphs = counters["tojax"]["graphs"]
-    assert counters["tojax"]["programs"] == graphs  # each has sizes of one bucket
+    graphs = counters["anyjax"]["graphs"]
+    assert counters["anyjax"]["programs"] == graphs  # each has sizes of one bucket
 
 
 def test_an_operator_without_a_rule_has_a_program_for_each_size():
@@ -129,7 +129,7 @@ def test_an_operator_without_a_rule_has_a_program_for_each_size():
     for size in (9, 10, 9):
         assert_same(function, graph, torch.rand(size, 9))
     assert reasons() == ["no buckets: aten.linalg_inv_ex.default"]
-    assert counters["tojax"]["programs"] == 2 * counters["tojax"]["graphs"]
+    assert counters["anyjax"]["programs"] == 2 * counters["anyjax"]["graphs"]
 
 
 SHIFTS = {
@@ -183,7 +183,7 @@ def test_a_model_may_do_without_buckets():
     graph = compiled(torch.sin, buckets=False)
     for size in (9, 10):
         assert_same(torch.sin, graph, torch.rand(size))
-    assert counters["tojax"]["programs"] == 2
+    assert counters["anyjax"]["programs"] == 2
 
 
 @pytest.mark.conformance
@@ -193,5 +193,5 @@ def test_few_programs_serve_many_lengths():
     with torch.no_grad():
         for size in range(2, 130):
             graph(torch.rand(size, 3))
-    assert counters["tojax"]["graphs"] == 2  # the first one is for its size alone
-    assert counters["tojax"]["programs"] == 1 + 13
+    assert counters["anyjax"]["graphs"] == 2  # the first one is for its size alone
+    assert counters["anyjax"]["programs"] == 1 + 13

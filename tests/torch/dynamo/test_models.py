@@ -9,8 +9,8 @@ import torch
 import torch._dynamo
 from torch._dynamo.utils import counters
 
+from anyjax.torch import compile_backend
 from tests.tolerance import assert_close
-from tojax.torch import compile_backend
 
 t = pytest.importorskip("transformers")
 
@@ -74,8 +74,8 @@ def test_inference_and_training_equal_eager(make):
     # A key's bias has no gradient but rounding: softmax does not see it.
     weights = lambda x: {k: v for k, v in x.state_dict().items() if "key.bias" not in k}
     assert_close(weights(model), weights(eager), reduction=500)
-    graphs = counters["tojax"]["graphs"]
-    assert counters["tojax"]["programs"] == graphs >= 3  # inference, forward, backward
+    graphs = counters["anyjax"]["graphs"]
+    assert counters["anyjax"]["programs"] == graphs >= 3  # inference, forward, backward
 
 
 def test_dropout_in_training():

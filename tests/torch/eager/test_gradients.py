@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
+from anyjax.torch import interop
 from tests.tolerance import assert_close
-from tojax.torch import interop
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -69,7 +69,7 @@ CASES = {
 def test_gradients_are_torchs(name):
     function, *tensors = CASES[name]
     results = []
-    for context, move in ((nullcontext(), lambda x: x), (tojax.torch.on_jax(), interop.to_jax)):
+    for context, move in ((nullcontext(), lambda x: x), (anyjax.torch.on_jax(), interop.to_jax)):
         leaves = [move(x.clone().requires_grad_()) for x in tensors]
         with context:
             out = function(*leaves)

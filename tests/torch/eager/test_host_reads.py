@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-import tojax
-from tojax.torch import interop
+import anyjax
+from anyjax.torch import interop
 
 
 def test_lists_of_tensors():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         x = torch.arange(4.0)
         made = torch.tensor([x.sum(), 2, x[1]])
         assert made.dtype is torch.float32
@@ -28,6 +28,6 @@ def test_lengths_of_ctc_loss(reduction):
     log_probs = torch.randn(5, 1, 4).log_softmax(2)
     loss = torch.nn.CTCLoss(reduction=reduction)
     want = loss(log_probs, torch.tensor([[1, 2]]), [5], [2])
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         got = loss(interop.to_jax(log_probs), torch.tensor([[1, 2]]), [5], [2])
     assert torch.allclose(got.torch(), want)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import MissingOps, Unsupported
+from anyjax.torch import interop
+from anyjax.torch.core import private
+from anyjax.torch.eager.tensor import EagerTensor
 from tests.tolerance import assert_close
-from tojax.errors import MissingOps, Unsupported
-from tojax.torch import interop
-from tojax.torch.core import private
-from tojax.torch.eager.tensor import EagerTensor
 
 
 def state():
@@ -84,7 +84,7 @@ def trained(name, on_jax):
     model, x, target = make(), torch.randn(shape).abs() * 3, torch.tensor([0, 3, 1])
     if on_jax:
         model, x, target = interop.to_jax(model), *interop.to_jax((x, target))
-    with tojax.torch.on_jax() if on_jax else nullcontext():
+    with anyjax.torch.on_jax() if on_jax else nullcontext():
         optimizer = OPTIMIZERS[name](model.parameters())
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
         losses = []
@@ -111,7 +111,7 @@ def test_training_is_torchs(name):
 
 
 def test_modules_are_made_on_jax():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Embedding(3, 2))
     tensors = [*model.parameters(), *model.buffers()]
     assert {type(x) for x in tensors} == {EagerTensor}
@@ -119,7 +119,7 @@ def test_modules_are_made_on_jax():
 
 
 def test_tensors_go_on_after_it():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         model, x = nn.Linear(3, 2), torch.ones(4, 3)
     loss = model(x)[:, :1].pow(2).sum()
     loss.backward()
@@ -162,7 +162,7 @@ def test_functions_of_ones_own_and_hooks_of_modules():
 
 
 def test_autocast_is_torchs():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         model, x = nn.Linear(3, 2), torch.ones(1, 3)
     with torch.autocast("cpu", torch.bfloat16):
         assert model(x).dtype is torch.bfloat16
@@ -177,13 +177,13 @@ def test_shapes_that_depend_on_values():
 
 def test_nothing_stays_behind():
     before = state()
-    with tojax.torch.on_jax(), tojax.torch.on_jax():
+    with anyjax.torch.on_jax(), anyjax.torch.on_jax():
         nn.Linear(3, 2)(torch.ones(1, 3)).sum().backward()
         assert state() != before
     assert state() == before
-    with pytest.raises(ZeroDivisionError), tojax.torch.on_jax():
+    with pytest.raises(ZeroDivisionError), anyjax.torch.on_jax():
         raise ZeroDivisionError
-    with pytest.raises(Unsupported), tojax.torch.on_jax():
+    with pytest.raises(Unsupported), anyjax.torch.on_jax():
         torch.ones(2, dtype=torch.float64)
     assert state() == before
     with pytest.raises(Unsupported, match="no global switch"):
@@ -197,14 +197,14 @@ def test_other_threads_have_their_own():
     def other():
         inside.wait(10)
         types["outside"] = type(torch.ones(1))
-        with tojax.torch.on_jax():
+        with anyjax.torch.on_jax():
             types["of its own"] = type(torch.ones(1))
         types["after"] = type(torch.ones(1))
         checked.set()
 
     thread = threading.Thread(target=other)
     thread.start()
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         inside.set()
         assert checked.wait(60)
         types["here"] = type(torch.ones(1))
@@ -218,19 +218,19 @@ def test_other_threads_have_their_own():
 
 
 def test_from_torch_inside_and_around():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         model, x = nn.Linear(3, 2), torch.ones(4, 3)
         want = model(x).tolist()
-        converted = tojax.from_torch(model)
+        converted = anyjax.from_torch(model)
         assert_close(np.asarray(converted(x)), np.asarray(want, np.float32), reduction=3)
         assert_close(np.asarray(converted(x.jax())), np.asarray(want, np.float32), reduction=3)
 
     def traced(x):
-        with tojax.torch.on_jax():
+        with anyjax.torch.on_jax():
             return x + 1
 
-    with pytest.raises(Unsupported, match="inside a model that tojax traces"):
-        tojax.from_torch(traced)(np.ones(2, np.float32))
+    with pytest.raises(Unsupported, match="inside a model that anyjax traces"):
+        anyjax.from_torch(traced)(np.ones(2, np.float32))
 
 
 def test_operators_without_a_way():
@@ -240,7 +240,7 @@ def test_operators_without_a_way():
     with pytest.raises(MissingOps, match=r"no lowering for 1 operator: on_jax_test.nothing"):
         torch.ops.on_jax_test.nothing(x)
 
-    @tojax.lowers(torch.ops.on_jax_test.nothing)
+    @anyjax.lowers(torch.ops.on_jax_test.nothing)
     def nothing(x):
         return x * 5
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
-import tojax
+import anyjax
+from anyjax.torch import interop
 from tests.tolerance import assert_close
-from tojax.torch import interop
 
 SMALL = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 IDS = torch.tensor([[5, 1, 7, 2], [3, 3, 8, 0]])
@@ -53,7 +53,7 @@ def test_models_are_torchs(name):
     want = outcome(model, inputs)
     model.zero_grad()
     interop.to_jax(model)
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         got = outcome(model, interop.to_jax(inputs))
     assert_close(got[:2], want[:2], reduction=512)
     largest = max(float(abs(g).max()) for g in want[2].values())

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.torch import interop
-from tojax.torch.eager import programs
+import anyjax
+from anyjax.torch import interop
+from anyjax.torch.eager import programs
 
 
 def new_programs(code):
@@ -46,7 +46,7 @@ def test_rows_of_a_sequence():
         x[i] = row
         return row
 
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         code(0)
         assert new_programs(lambda: [code(i) for i in range(1, 6)]) == 0
     want = torch.arange(24.0).reshape(6, 4)
@@ -66,7 +66,7 @@ def test_a_lowering_of_ones_own_is_seen_at_once():
     torch.library.define("on_jax_programs::scale", "(Tensor x) -> Tensor")
     op, x = torch.ops.on_jax_programs.scale, interop.to_jax(torch.ones(1))
     for factor in (2.0, 3.0):
-        tojax.lowers(op)(lambda x, factor=factor, /: factor * x)
+        anyjax.lowers(op)(lambda x, factor=factor, /: factor * x)
         assert op(x).item() == factor
 
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
-import tojax
-from tojax.errors import MissingRng
-from tojax.torch import interop
+import anyjax
+from anyjax.errors import MissingRng
+from anyjax.torch import interop
 
 ONES = interop.to_jax(torch.ones(64))
 
@@ -20,7 +20,7 @@ def test_seeds_are_torchs():
     draws = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
-        with tojax.torch.on_jax():
+        with anyjax.torch.on_jax():
             draws.append(
                 (torch.randn(5), dropout(ONES), torch.randperm(9), torch.rand(3).normal_())
             )
@@ -30,7 +30,7 @@ def test_seeds_are_torchs():
 
 
 def test_a_generator_has_its_own_numbers():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         first, second = (
             torch.rand(4, generator=torch.Generator().manual_seed(1)) for _ in range(2)
         )
@@ -61,8 +61,8 @@ def test_keys_take_the_generators_place():
     state = torch.get_rng_state()
     draws = []
     for _ in range(2):
-        with tojax.torch.on_jax(rng=jax.random.key(7)):
-            with tojax.torch.on_jax():  # which goes on with the key
+        with anyjax.torch.on_jax(rng=jax.random.key(7)):
+            with anyjax.torch.on_jax():  # which goes on with the key
                 draws.append(torch.rand(4))
             draws.append(torch.rand(4))
     assert torch.equal(draws[0], draws[2])
@@ -77,7 +77,7 @@ def test_a_compiled_program_needs_a_key(code):
 
     @jax.jit
     def with_key(x, key):
-        with tojax.torch.on_jax(rng=key):
+        with anyjax.torch.on_jax(rng=key):
             return interop.call_torch(code, x)
 
     keys = jax.random.split(jax.random.key(0), 2)

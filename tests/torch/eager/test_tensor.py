@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.nn import Linear, Parameter
 
-import tojax
-from tojax.errors import DataDependent, Unsupported
-from tojax.torch import interop
-from tojax.torch.eager.tensor import EagerTensor
+import anyjax
+from anyjax.errors import DataDependent, Unsupported
+from anyjax.torch import interop
+from anyjax.torch.eager.tensor import EagerTensor
 
 
 def test_the_array_is_the_array():
@@ -25,7 +25,7 @@ def test_the_array_is_the_array():
     assert x.jax() is array
     assert x.detach().jax() is array
     assert x.requires_grad_().jax() is array
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         y = torch.ones(3)
     assert y.jax().unsafe_buffer_pointer() == y.jax().unsafe_buffer_pointer()
     y.add_(1)
@@ -49,7 +49,7 @@ def test_values_in_python():
 
 
 def test_dtypes_are_torchs():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         n = torch.arange(3)
         assert (n.dtype, n.jax().dtype, n.numpy().dtype) == (torch.int64, jnp.int32, np.int64)
         assert (n / 2).dtype is torch.float32
@@ -72,7 +72,7 @@ def test_dtypes_are_torchs():
 
 
 def test_modules_are_copied_and_saved():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         module = Linear(3, 2)
     module.weight.grad = module.weight.detach() * 2
     twin = copy.deepcopy(module)
@@ -87,7 +87,7 @@ def test_modules_are_copied_and_saved():
     for context in (False, True):
         buffer.seek(0)
         if context:
-            with tojax.torch.on_jax():
+            with anyjax.torch.on_jax():
                 loaded = torch.load(buffer, weights_only=True)
         else:
             loaded = torch.load(buffer, weights_only=True)
@@ -101,7 +101,7 @@ def test_modules_are_copied_and_saved():
 
 
 def test_dtypes_and_memory_change_in_place():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         module = Linear(3, 2).half()
         assert module.weight.jax().dtype == jnp.float16
         x = torch.ones(2)
@@ -130,7 +130,7 @@ def test_other_devices():
     with pytest.raises(Unsupported, match="on meta"):
         interop.to_jax(torch.ones(2, device="meta"))
     assert x.to("meta").is_meta
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         assert torch.ones(2, device="meta").is_meta
         assert type(torch.ones(2, device=x.device)) is EagerTensor
     with pytest.raises(Unsupported, match="sparse"):
@@ -171,6 +171,6 @@ def test_torchs_own_beside_it():
         x + plain
     with pytest.raises(Unsupported, match=r"interop\.to_jax"):
         torch.cat([x, plain])
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         assert type(plain * 2) is torch.Tensor
         assert type(torch.zeros_like(plain)) is torch.Tensor

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.torch import interop
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
-from tojax.torch import interop
 
 pytestmark = pytest.mark.sample(every=3)
 
@@ -26,7 +26,7 @@ def numbers(tensor):
 def both(code):
     """Runs code on a tensor of torch and one on JAX; what it returns has to be the same."""
     want = code(start(False))
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         got = code(start(True))
     assert len(want) == len(got)
     for a, b in zip(got, want, strict=True):
@@ -175,7 +175,7 @@ def test_a_write_to_what_was_saved_is_torchs_error():
 
 
 def test_elements_that_share_memory_are_not_written_to():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         with pytest.raises(Unsupported, match="whose elements share memory"):
             torch.ones(1).expand(3).add_(1)
         with pytest.raises(Unsupported, match="whose elements share memory"):
@@ -183,10 +183,10 @@ def test_elements_that_share_memory_are_not_written_to():
 
 
 def test_bits_of_64_bit_types_are_not_there():
-    with tojax.torch.on_jax(), pytest.raises(Unsupported, match="the bits of"):
+    with anyjax.torch.on_jax(), pytest.raises(Unsupported, match="the bits of"):
         torch.arange(3).view(torch.int32)
 
 
 def test_a_view_that_torch_has_not_either():
-    with tojax.torch.on_jax(), pytest.raises(RuntimeError, match="view size is not compatible"):
+    with anyjax.torch.on_jax(), pytest.raises(RuntimeError, match="view size is not compatible"):
         torch.ones(2, 3).t().view(6)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.torch import interop
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.torch import interop
 
 
 def test_results_that_do_not_fit():
-    with tojax.torch.on_jax():
+    with anyjax.torch.on_jax():
         with pytest.raises(Unsupported, match=r"add_.* gives float32\[3\], which .*int64\[3\]"):
             torch.arange(3).add_(1.5)
         with pytest.raises(Unsupported, match="out of the result's shape"):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import DataDependent, MissingOps, TorchCallback, WrongArguments
-from tojax.torch.engine import callback
+import anyjax
+from anyjax.errors import DataDependent, MissingOps, TorchCallback, WrongArguments
+from anyjax.torch.engine import callback
 
 X = np.linspace(0.5, 2, 6, dtype=np.float32).reshape(2, 3)
 
@@ -52,10 +52,10 @@ def fresh():
 
 
 def model_of(function):
-    return tojax.from_torch(function, on_missing="callback")
+    return anyjax.from_torch(function, on_missing="callback")
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.TorchCallback")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.TorchCallback")
 def test_values_and_gradients_are_torchs(ops):
     function = lambda x, i: ops.cube(x * 2, i, 0.5)[0].sin()
     model, index = model_of(function), np.array([1, 0, 1])
@@ -73,7 +73,7 @@ def test_values_and_gradients_are_torchs(ops):
     )
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.TorchCallback")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.TorchCallback")
 def test_integers_keep_torchs_dtype_inside(ops):
     def function(x, i):
         doubled = ops.cube(x, i)[1]
@@ -83,7 +83,7 @@ def test_integers_keep_torchs_dtype_inside(ops):
     assert model_of(function)(X, np.array([1, 0])).tolist() == [2, 0]
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.TorchCallback")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.TorchCallback")
 def test_random_operators_follow_the_key(ops):
     model = model_of(lambda x: (ops.noise(x), ops.noise(x)))
     run = jax.jit(lambda key: model.apply({}, X, rng=key))
@@ -103,10 +103,10 @@ def test_it_says_so_once(ops):
 
 def test_without_it_the_error_names_the_way(ops):
     with pytest.raises(MissingOps, match='on_missing="callback"'):
-        tojax.from_torch(lambda x, i: ops.cube(x, i)[0])(X, np.array([0]))
+        anyjax.from_torch(lambda x, i: ops.cube(x, i)[0])(X, np.array([0]))
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.TorchCallback")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.TorchCallback")
 def test_a_result_of_unknown_shape_is_refused(ops):
     with pytest.raises(DataDependent, match="does not tell the shape"):
         model_of(ops.shapeless)(X)
@@ -114,4 +114,4 @@ def test_a_result_of_unknown_shape_is_refused(ops):
 
 def test_another_word_is_refused():
     with pytest.raises(WrongArguments, match="on_missing='ignore'"):
-        tojax.from_torch(torch.nn.ReLU(), on_missing="ignore")
+        anyjax.from_torch(torch.nn.ReLU(), on_missing="ignore")

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 
 pytestmark = pytest.mark.sample(every=4)
 
 X = np.array([1, -2, 3, 0.5], np.float32)
-LIBRARY = torch.library.Library("tojax_aliasing", "DEF")
-OPS = torch.ops.tojax_aliasing
+LIBRARY = torch.library.Library("anyjax_aliasing", "DEF")
+OPS = torch.ops.anyjax_aliasing
 
 
 def define(schema, function, key):
@@ -42,7 +42,7 @@ define("filter(Tensor w, Tensor c, Tensor(a!) out) -> ()", filter_into, "CPU")
 LIBRARY.define("without(Tensor(a!) x) -> ()")
 
 
-@torch.library.custom_op("tojax_aliasing::count", mutates_args={"seen"})
+@torch.library.custom_op("anyjax_aliasing::count", mutates_args={"seen"})
 def count(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     """Adds to what was seen."""
     seen.add_(x)
@@ -101,5 +101,5 @@ def test_a_filter_sample_by_sample():
 
 
 def test_without_python_code():
-    with pytest.raises(tojax.errors.Unsupported, match="no Python code"):
-        tojax.from_torch(lambda x: OPS.without(x * 1))(X)
+    with pytest.raises(anyjax.errors.Unsupported, match="no Python code"):
+        anyjax.from_torch(lambda x: OPS.without(x * 1))(X)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_values
 
@@ -41,7 +41,7 @@ class Copies(torch.nn.Module):
 def test_deepcopy_of_weights():
     """They are leaves of their own: the gradient of the original does not come from them."""
     module = Copies()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     got = model(X)
     want = module(torch.from_numpy(X))
     assert_close(got, want.detach().numpy(), reduction=16)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import FrozenDraw, MissingRng, Unsupported
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_values
-from tojax.errors import FrozenDraw, MissingRng, Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -62,7 +62,7 @@ def test_of_a_seed(name):
 def test_beside_a_key():
     """The key is for the other draws."""
     both = lambda x: (torch.rand(4, generator=seeded()), torch.rand_like(x))
-    model = tojax.from_torch(both)
+    model = anyjax.from_torch(both)
     (one, first), (other, second) = (model(X, rng=jax.random.key(i)) for i in range(2))
     assert_close(one, other)
     assert_close(one, torch.rand(4, generator=seeded()).numpy())
@@ -72,7 +72,7 @@ def test_beside_a_key():
 def test_one_that_draws_on():
     """Each call of torch has other numbers; a program would repeat them."""
     held = seeded()
-    model = tojax.from_torch(lambda x: x + torch.rand(4, generator=held))
+    model = anyjax.from_torch(lambda x: x + torch.rand(4, generator=held))
     with pytest.warns(FrozenDraw, match="torch.Generator"):
         jax.jit(model.apply)({}, X)
     with pytest.raises(MissingRng):  # by now something was drawn
@@ -116,12 +116,12 @@ def test_of_torchs_own_generator_once_forward_seeds_it(name):
     before = torch.get_rng_state()
     assert_same_values(lambda x: DEFAULT[name](x), X)
     torch.set_rng_state(before)
-    tojax.from_torch(DEFAULT[name])(X)
+    anyjax.from_torch(DEFAULT[name])(X)
     assert torch.equal(torch.get_rng_state(), before)  # torch's own goes on as it was
 
 
 def test_after_a_fork_draws_follow_from_the_key_again():
-    model = tojax.from_torch(lambda x: (forked(x), torch.rand(4)))
+    model = anyjax.from_torch(lambda x: (forked(x), torch.rand(4)))
     (one, first), (other, second) = (model(X, rng=jax.random.key(i)) for i in range(2))
     assert_close(one, other)
     assert (first != second).any()
@@ -133,5 +133,5 @@ def test_a_draw_that_a_seed_does_not_decide_is_refused():
         return torch.nn.functional.dropout(x)
 
     with pytest.raises(Unsupported, match=r"after torch\.manual_seed") as error:
-        tojax.from_torch(dropped)(X, rng=jax.random.key(0))
+        anyjax.from_torch(dropped)(X, rng=jax.random.key(0))
     assert "test_generators.py" in str(error.value)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 
@@ -16,7 +16,7 @@ def function(x, a):
 
 def test_of_the_program():
     x = np.arange(6, dtype=np.float32)
-    got = jax.jit(tojax.from_torch(function).apply)({}, x, np.float32(0.3))
+    got = jax.jit(anyjax.from_torch(function).apply)({}, x, np.float32(0.3))
     want = function(torch.from_numpy(x), torch.tensor(0.3))
     for one, other in zip(got, want):
         assert_close(one, other, reduction=4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -72,7 +72,7 @@ def total(out):
 def test_modules_where_ranks_are_not_promoted(name):
     """The setting is about JAX code, which converted code is not."""
     module, shape = MODULES[name]
-    model, x = tojax.from_torch(module).train(), normal(*shape)
+    model, x = anyjax.from_torch(module).train(), normal(*shape)
     run = lambda p: model.apply(p, x, rng=jax.random.key(0), mutable=True)[0]
     with jax.numpy_rank_promotion("raise"):
         jax.make_jaxpr(run)(model.params)
@@ -83,7 +83,7 @@ def test_modules_where_ranks_are_not_promoted(name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_where_ranks_are_not_promoted(name):
-    apply = tojax.from_torch(FUNCTIONS[name]).apply
+    apply = anyjax.from_torch(FUNCTIONS[name]).apply
     with jax.numpy_rank_promotion("raise"):
         jax.make_jaxpr(jax.grad(lambda x: total(jax.jit(apply)({}, x))))(normal(3, 4))
 
@@ -91,7 +91,7 @@ def test_functions_where_ranks_are_not_promoted(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_tracers_do_not_leak(name):
     """Nor do they wait for the garbage collector."""
-    apply, x = tojax.from_torch(FUNCTIONS[name]).apply, normal(3, 4)
+    apply, x = anyjax.from_torch(FUNCTIONS[name]).apply, normal(3, 4)
     with jax.checking_leaks():
         jax.jit(apply)({}, x)
         jax.jit(jax.grad(lambda x: total(apply({}, x))))(x)

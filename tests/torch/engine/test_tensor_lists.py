@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -44,11 +44,11 @@ def test_lists_of_tensors(name, traced):
     given = torch.from_numpy(X).requires_grad_()
     want = function(given, torch.from_numpy(I))
     if traced:
-        model = tojax.from_torch(function)
+        model = anyjax.from_torch(function)
         run = lambda x: model.apply({}, x, I)
         got = jax.jit(lambda x, i: model.apply({}, x, i))(X, I)
     else:
-        model = tojax.from_torch(lambda x: function(x, torch.arange(4)))
+        model = anyjax.from_torch(lambda x: function(x, torch.arange(4)))
         run = lambda x: model.apply({}, x)
         got = jax.jit(run)(X)
     assert got.shape == tuple(want.shape)
@@ -60,6 +60,6 @@ def test_lists_of_tensors(name, traced):
 
 
 def test_more_than_one_number_is_torchs_error():
-    model = tojax.from_torch(lambda i: torch.tensor([i[:2], i[2:]]))
+    model = anyjax.from_torch(lambda i: torch.tensor([i[:2], i[2:]]))
     with pytest.raises((TypeError, ValueError)):
         model(I)

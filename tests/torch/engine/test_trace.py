@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import AnyjaxError, DataDependent, MissingOps, MissingRng
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -20,7 +20,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 def both(function, *arrays):
     """(JAX under jit, torch) of one function of tensors."""
     want = function(*[torch.from_numpy(np.array(a)) for a in arrays])
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     return jax.jit(lambda *xs: model.apply({}, *xs))(*arrays), want
 
 
@@ -100,7 +100,7 @@ def test_same_as_torch(function):
 
 def test_inputs_are_not_written_to():
     x = jnp.asarray(X)
-    out = tojax.from_torch(lambda t: t.add_(1))(x)
+    out = anyjax.from_torch(lambda t: t.add_(1))(x)
     assert_close(out, X + 1)
     assert_close(x, X)
 
@@ -119,7 +119,7 @@ def test_dtypes_that_torch_code_sees():
         assert (x.bfloat16() + 1.0).dtype is torch.bfloat16
         return ids * x.bfloat16()
 
-    out = tojax.from_torch(function)(np.arange(4), X)
+    out = anyjax.from_torch(function)(np.arange(4), X)
     assert out.dtype == jnp.bfloat16
 
 
@@ -129,20 +129,20 @@ def test_no_grad_regions_and_detach_stop_gradients():
             scale = x.sum()
         return (x * scale + x.detach() * 2).sum()
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got = jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X))
     assert_close(got, np.full_like(X, X.sum()))
 
 
 def test_a_callers_no_grad_does_not_stop_gradients():
-    model = tojax.from_torch(lambda x: (x * x).sum())
+    model = anyjax.from_torch(lambda x: (x * x).sum())
     with torch.no_grad():
         got = jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X))
     assert_close(got, 2 * X)
 
 
 def test_randomness_is_an_argument():
-    model = tojax.from_torch(torch.nn.Dropout(0.5).train())
+    model = anyjax.from_torch(torch.nn.Dropout(0.5).train())
     x = np.ones((64, 64), np.float32)
     one, two = (model(x, rng=jax.random.key(i)) for i in (0, 1))
     assert_close(model(x, rng=jax.random.key(0)), one)
@@ -152,14 +152,14 @@ def test_randomness_is_an_argument():
 
 
 def test_random_constants_take_the_key_too():
-    model = tojax.from_torch(lambda x: x + torch.rand(3, 4))
+    model = anyjax.from_torch(lambda x: x + torch.rand(3, 4))
     one, two = (model(X, rng=jax.random.key(i)) for i in (0, 1))
     assert not np.array_equal(one, two)
 
 
 def test_missing_rng():
     with pytest.raises(MissingRng) as caught:
-        tojax.from_torch(torch.nn.Sequential(torch.nn.Dropout(0.5)).train())(X)
+        anyjax.from_torch(torch.nn.Sequential(torch.nn.Dropout(0.5)).train())(X)
     lines = str(caught.value).splitlines()
     assert lines[0] == "aten.dropout.default draws random numbers and there is no rng"
     assert lines[1].startswith("  where: 0 (Dropout)")
@@ -168,8 +168,10 @@ def test_missing_rng():
 
 
 def test_missing_rng_of_a_module_without_code_of_its_own():
-    """The line of the call, not one of tojax's."""
-    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())).train()
+    """The line of the call, not one of anyjax's."""
+    model = anyjax.from_torch(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+    ).train()
     loss = lambda params: model.apply(params, X).sum()
     calls = [lambda _: model(X), loss, jax.jit(loss), jax.grad(loss)]
     for call in calls:
@@ -183,7 +185,7 @@ def test_data_dependent_control_flow():
     def function(x):
         return x * int(x.sum() > 0)
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     with pytest.raises(DataDependent) as caught:
         jax.jit(lambda x: model.apply({}, x))(X)
     lines = str(caught.value).splitlines()
@@ -198,25 +200,25 @@ def test_data_dependent_control_flow():
     "read", [lambda x: x.tolist(), lambda x: x.numpy(), lambda x: int(x[0, 0])]
 )
 def test_python_values_of_traced_tensors(read):
-    model = tojax.from_torch(lambda x: x * np.asarray(read(x)).sum())
+    model = anyjax.from_torch(lambda x: x * np.asarray(read(x)).sum())
     with pytest.raises(DataDependent, match="needs the values of x"):
         jax.jit(lambda x: model.apply({}, x))(X)
 
 
-torch.library.define("tojax_test::alpha", "(Tensor x) -> Tensor")
-torch.library.define("tojax_test::beta", "(Tensor x, float scale=2.0) -> Tensor")
+torch.library.define("anyjax_test::alpha", "(Tensor x) -> Tensor")
+torch.library.define("anyjax_test::beta", "(Tensor x, float scale=2.0) -> Tensor")
 for _name in ("alpha", "beta"):
-    torch.library.impl(f"tojax_test::{_name}", "Meta", lambda x, scale=0: torch.empty_like(x))
+    torch.library.impl(f"anyjax_test::{_name}", "Meta", lambda x, scale=0: torch.empty_like(x))
 
 
 class Odd(torch.nn.Module):
     def forward(self, x):
-        return torch.ops.tojax_test.alpha(x) + torch.ops.tojax_test.beta(x, 3.0)
+        return torch.ops.anyjax_test.alpha(x) + torch.ops.anyjax_test.beta(x, 3.0)
 
 
 def test_messages_may_name_traced_tensors():
     seen = []
-    model = tojax.from_torch(
+    model = anyjax.from_torch(
         lambda x: (seen.append(f"{x.sum()}, {x[0]!r}, {torch.ones(())}"), x)[1]
     )
     jax.jit(lambda x: model.apply({}, x))(X)
@@ -225,32 +227,32 @@ def test_messages_may_name_traced_tensors():
 
 def test_all_missing_ops_at_once():
     with pytest.raises(MissingOps) as caught:
-        tojax.from_torch(torch.nn.Sequential(torch.nn.ReLU(), Odd()))(X)
+        anyjax.from_torch(torch.nn.Sequential(torch.nn.ReLU(), Odd()))(X)
     error = caught.value
-    assert error.ops == ("tojax_test.alpha.default", "tojax_test.beta.default")
+    assert error.ops == ("anyjax_test.alpha.default", "anyjax_test.beta.default")
     text = str(error)
     assert text.startswith(
-        "no lowering for 2 operators: tojax_test.alpha.default, tojax_test.beta.default"
+        "no lowering for 2 operators: anyjax_test.alpha.default, anyjax_test.beta.default"
     )
     assert "in 1 (Odd) at tests/torch/engine/test_trace.py:" in text
-    assert "@tojax.lowers(torch.ops.tojax_test.alpha.default)" in text
+    assert "@anyjax.lowers(torch.ops.anyjax_test.alpha.default)" in text
     assert "def alpha(x): ..." in text
 
 
 def test_users_add_operators():
-    torch.library.define("tojax_test::gamma", "(Tensor x, float scale=2.0) -> Tensor")
+    torch.library.define("anyjax_test::gamma", "(Tensor x, float scale=2.0) -> Tensor")
 
-    @tojax.lowers(torch.ops.tojax_test.gamma)
+    @anyjax.lowers(torch.ops.anyjax_test.gamma)
     def gamma(x, scale):
         return x * scale
 
-    assert_close(tojax.from_torch(lambda x: torch.ops.tojax_test.gamma(x))(X), 2 * X)
+    assert_close(anyjax.from_torch(lambda x: torch.ops.anyjax_test.gamma(x))(X), 2 * X)
 
 
 def test_a_shape_mistake_names_module_and_line():
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(4, 3))
-    with pytest.raises(TojaxError) as caught:
-        tojax.from_torch(net)(X)
+    with pytest.raises(AnyjaxError) as caught:
+        anyjax.from_torch(net)(X)
     lines = str(caught.value).splitlines()
     assert lines[1].startswith("  where: 1 (Linear)")
     assert "float32[3,3]" in lines[2]
@@ -264,7 +266,7 @@ def test_a_finished_trace_leaves_torch_as_it_was():
         torch.backends.mha.get_fastpath_enabled(),
     )
     with pytest.raises(ZeroDivisionError):
-        tojax.from_torch(lambda x: x / (1 // 0))(X)
+        anyjax.from_torch(lambda x: x / (1 // 0))(X)
     assert flags == (
         torch.compiler.is_compiling(),
         torch.is_grad_enabled(),
@@ -283,7 +285,7 @@ def test_a_write_inside_no_grad_keeps_the_gradient():
 
     given = torch.from_numpy(X).requires_grad_()
     function(given).backward()
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X)), given.grad)
 
 
@@ -296,8 +298,8 @@ def test_tensors_from_outside_may_be_written_to():
         outside.add_(x)
         return outside * 2 + y
 
-    model = tojax.from_torch(function)
-    with pytest.warns(tojax.errors.StateDropped, match="outside"):
+    model = anyjax.from_torch(function)
+    with pytest.warns(anyjax.errors.StateDropped, match="outside"):
         assert_close(model(X), 3 * X)
     _, state = model.apply({}, X, mutable=True)
     out, state = model.apply({}, X, state=state, mutable=True)
@@ -312,7 +314,7 @@ def test_dropout_that_does_nothing_is_its_input():
         torch.nn.functional.dropout(x, training=False).add_(1)
         return x
 
-    assert_close(tojax.from_torch(function)(X), X + 1)
+    assert_close(anyjax.from_torch(function)(X), X + 1)
 
 
 def test_copies_are_no_aliases():
@@ -323,7 +325,7 @@ def test_copies_are_no_aliases():
         x.reshape(-1).add_(1)
         return x
 
-    assert_close(tojax.from_torch(function)(X), X + 1)
+    assert_close(anyjax.from_torch(function)(X), X + 1)
 
 
 IN_PLACE = ["ior", "iand", "ixor", "ilshift", "irshift", "iadd", "isub", "imul", "ifloordiv"]
@@ -359,7 +361,7 @@ def numbers(x):
 def test_large_constants_are_computed_by_the_program(function):
     """What is made of small constants, or counted up, is not stored in the program."""
     x = np.linspace(-1, 1, 1100, dtype=np.float32)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     consts = jax.make_jaxpr(lambda x: model.apply({}, x))(x).consts
     assert sum(c.size for c in consts) < 10 * 1100
     got, want = both(function, x)

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import ForwardFailed
+import anyjax
+from anyjax.errors import ForwardFailed
 
 
 def positive(x):
@@ -13,7 +13,7 @@ def positive(x):
 
 
 def test_an_assertion():
-    model, bad = tojax.from_torch(positive), np.array([-1.0], np.float32)
+    model, bad = anyjax.from_torch(positive), np.array([-1.0], np.float32)
     assert model.apply({}, -bad) == 2
     with pytest.raises(ForwardFailed, match="not positive"):
         model.apply({}, bad)
@@ -26,7 +26,7 @@ def checked(x):
 
 
 def test_a_check_of_all_values():
-    model, bad = tojax.from_torch(checked), np.array([-1.0], np.float32)
+    model, bad = anyjax.from_torch(checked), np.array([-1.0], np.float32)
     assert model.apply({}, -bad) == 2
     with pytest.raises(RuntimeError, match="is not positive"):
         model.apply({}, bad)

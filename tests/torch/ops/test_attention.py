@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
+from anyjax.errors import AnyjaxError
 from tests.tolerance import assert_close
-from tojax.errors import TojaxError
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -29,7 +29,7 @@ def assert_same(function, *arrays):
     want = function(*tensors)
     weight = np.cos(np.arange(want.numel(), dtype=np.float32)).reshape(want.shape)
     grads = torch.autograd.grad((want * torch.from_numpy(weight)).sum(), floats)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     places = [i for i, a in enumerate(arrays) if a.dtype == np.float32]
 
     def loss(chosen):
@@ -100,14 +100,14 @@ def test_dimensions(batch):
 
 
 def test_causal_with_a_mask_is_refused():
-    model = tojax.from_torch(
+    model = anyjax.from_torch(
         lambda q, m: F.scaled_dot_product_attention(q, q, q, m, is_causal=True)
     )
-    with pytest.raises(TojaxError, match="is_causal together with attn_mask"):
+    with pytest.raises(AnyjaxError, match="is_causal together with attn_mask"):
         model.apply({}, Q, np.ones((5, 5), bool))
 
 
 def test_dropout_keeps_the_mean():
-    model = tojax.from_torch(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5))
+    model = anyjax.from_torch(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5))
     kept = np.mean([model.apply({}, np.ones_like(Q), rng=jax.random.key(i)) for i in range(8)])
     assert abs(kept - 1) < 0.1

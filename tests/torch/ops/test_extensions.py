@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, Unsupported
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -47,7 +47,7 @@ def assert_same(op, reference, arrays, *rest, places=(0,)):
     first = want[0] if isinstance(want, tuple) else want
     weight = np.cos(np.arange(first.numel(), dtype=np.float32)).reshape(first.shape)
     grads = torch.autograd.grad((first * torch.tensor(weight)).sum(), [tensors[i] for i in places])
-    model = tojax.from_torch(lambda *tensors: op(*tensors, *rest))
+    model = anyjax.from_torch(lambda *tensors: op(*tensors, *rest))
 
     def loss(chosen):
         full = list(arrays)
@@ -145,14 +145,14 @@ def test_roi_pool(bins):
     rois = torch.tensor(ROIS)
     op = lambda x, *rest: vision.roi_pool(x, rois, *rest)
     assert_same(op, lambda x, *rest: roi_pool(x, rois, *rest), (ties,), 0.5, *bins)
-    model = tojax.from_torch(lambda *arrays: vision.roi_pool(*arrays, 1.0, *bins))
+    model = anyjax.from_torch(lambda *arrays: vision.roi_pool(*arrays, 1.0, *bins))
     want = roi_pool(torch.tensor(IMAGES[:, :2]), torch.tensor(ROIS[:3]), 1.0, *bins)
     assert_close(model(IMAGES[:, :2], ROIS[:3]), want)
 
 
 def test_as_many_samples_as_a_region_is_large_needs_its_values():
     function = lambda x, rois: vision.roi_align(x, rois, 0.5, 2, 3, -1, True)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     tensors = torch.tensor(IMAGES[:, :1], requires_grad=True), torch.tensor(ROIS)
     want = roi_align(*tensors, 0.5, 2, 3, -1, True)
     (want**2).sum().backward()
@@ -169,7 +169,7 @@ def test_no_regions():
         means = [vision.roi_align(x, rois, 1.0, 2, 3, n, True) for n in (2, -1)]
         return *means, *pooled, *vision.ps_roi_align(x, rois, 1.0, 2, 3, 2)
 
-    got = tojax.from_torch(every).apply({}, IMAGES, ROIS[:0])
+    got = anyjax.from_torch(every).apply({}, IMAGES, ROIS[:0])
     assert [x.shape for x in got] == [(0, 12, 2, 3)] * 4 + [(0, 2, 2, 3)] * 2
 
 
@@ -196,7 +196,7 @@ def test_nms(limit):
     boxes = np.concatenate([corner, corner + RNG.integers(1, 9, (40, 2))], 1).astype(np.float32)
     boxes[:2] = [[0, 0, 10, 1], [0, 0, 3, 1]]  # they overlap by 0.3 in float32, which is more
     scores = np.round(RNG.random(40), 1).astype(np.float32)
-    model = tojax.from_torch(lambda *tensors: vision.nms(*tensors, limit))
+    model = anyjax.from_torch(lambda *tensors: vision.nms(*tensors, limit))
     assert_close(model.apply({}, boxes, scores), nms(boxes, scores, limit))
     assert_close(model.apply({}, boxes[:2], scores[:2]), nms(boxes[:2], scores[:2], limit))
     assert model.apply({}, boxes[:0], scores[:0]).shape == (0,)
@@ -207,7 +207,7 @@ def test_nms(limit):
 def test_gradients_pass_the_boxes_that_stay():
     boxes = np.array([[0, 0, 2, 2], [0, 0, 2, 2.1], [3, 3, 5, 5]], np.float32)
     scores = np.array([0.5, 0.9, 0.1], np.float32)
-    model = tojax.from_torch(lambda b, s: b[vision.nms(b, s, 0.5)])
+    model = anyjax.from_torch(lambda b, s: b[vision.nms(b, s, 0.5)])
     got = jax.grad(lambda b: model.apply({}, b, scores).sum())(boxes)
     assert_close(got, np.float32([[0] * 4, [1] * 4, [1] * 4]))
 
@@ -251,7 +251,7 @@ def test_forced_align(targets, frames):
     paths = filter(spells, itertools.product(range(4), repeat=frames))
     best = max(paths, key=lambda path: float(sum(scores[0, t, k] for t, k in enumerate(path))))
     lengths = torch.tensor([frames]), torch.tensor([len(targets)])
-    model = tojax.from_torch(lambda x: audio.forced_align(x, told, *lengths, 0))
+    model = anyjax.from_torch(lambda x: audio.forced_align(x, told, *lengths, 0))
     got = jax.jit(lambda x: model.apply({}, x))(scores.numpy())
     assert_close(got, (np.array([best], np.int32), scores))
     with pytest.raises(Unsupported, match="forced_align of"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 
@@ -82,7 +82,7 @@ def test_repeated_places_that_are_traced():
 
 def test_under_vmap():
     """The gradient of each example is its own."""
-    model = tojax.from_torch(lambda y, v, i: y.index_put((i,), v))
+    model = anyjax.from_torch(lambda y, v, i: y.index_put((i,), v))
     loss = lambda y, v, i: (model.apply({}, y, v, i) * jax.numpy.arange(5.0)).sum()
     many = jax.vmap(jax.grad(loss, 1))(normal(3, 5), normal(3, 5), np.stack([PLACES] * 3))
     assert_close(np.asarray(many), np.stack([PLACES] * 3).astype(np.float32))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from jax.test_util import check_grads
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -30,7 +30,7 @@ CASES += [("plain", 20, "float32"), ("hollow", 7, "complex64"), ("hermitian", 9,
 
 
 def applied(function, *args):
-    return jax.jit(lambda *xs: tojax.from_torch(function).apply({}, *xs))(*args)
+    return jax.jit(lambda *xs: anyjax.from_torch(function).apply({}, *xs))(*args)
 
 
 @pytest.mark.parametrize(("kind", "n", "dtype"), [*CASES, ("singular", 6, "float32")])
@@ -67,6 +67,6 @@ def test_pivots_where_lapack_goes_in_panels():
 
 
 def test_gradients():
-    factor = lambda x: tojax.from_torch(torch.linalg.ldl_factor_ex).apply({}, x)[0]
+    factor = lambda x: anyjax.from_torch(torch.linalg.ldl_factor_ex).apply({}, x)[0]
     with jax.enable_x64(True):
         check_grads(jax.jit(factor), (jnp.asarray(matrices("hollow", 5)[0], "float64"),), 1)

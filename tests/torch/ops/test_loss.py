@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
 from tests.sampling import further
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values, gradients
@@ -36,7 +36,7 @@ def test_ctc(reduction, forgiving):
         return losses
 
     x = torch.tensor(SCORES, requires_grad=True)
-    want, model = every(x), tojax.from_torch(every)
+    want, model = every(x), anyjax.from_torch(every)
     assert_close(jax.jit(lambda x: model.apply({}, x))(SCORES), want, reduction=64)
     start = 0 if forgiving else 2  # without what is impossible
     total = lambda losses: sum((loss**2).sum() for loss in losses[start:])

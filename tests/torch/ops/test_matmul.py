@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.sample(every=8)
 def converted(features: int = 12, bias: bool = True):
     torch.manual_seed(0)
     module = torch.nn.Linear(8, features, bias=bias)
-    return module, tojax.from_torch(module)
+    return module, anyjax.from_torch(module)
 
 
 def turns(model, x, params=None) -> bool:
@@ -70,14 +70,14 @@ def test_a_sum_of_rows_goes_into_the_product():
     module = torch.nn.Linear(64, 64, bias=False)
     pooled = type("Pooled", (torch.nn.Module,), {"forward": lambda self, x: module(x.sum(1))})()
     pooled.linear = module
-    model = tojax.from_torch(pooled)
+    model = anyjax.from_torch(pooled)
     x = torch.randn(32, 2, 64)
     assert_close(jax.jit(model.apply)(model.params, x.numpy()), pooled(x), reduction=128)
 
 
 @pytest.mark.parametrize("axes", [(0, None, 0), (None, 1, None), (None, None, 1), (1, 0, 0)])
 def test_grouped_products_under_vmap(axes):
-    model = tojax.from_torch(lambda x, weights, ends: torch._grouped_mm(x, weights, offs=ends))
+    model = anyjax.from_torch(lambda x, weights, ends: torch._grouped_mm(x, weights, offs=ends))
     rng, ends = np.random.default_rng(0), np.array([[2, 6, 7], [1, 1, 7], [7, 7, 7]], np.int32)
     stacks = rng.normal(size=(3, 7, 4)), rng.normal(size=(3, 3, 4, 8)), ends
     loss = lambda rows, weights, ends: (model.apply({}, rows, weights, ends) ** 2).sum()

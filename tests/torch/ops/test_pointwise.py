@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.sampling import further
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import (
@@ -37,7 +37,7 @@ CASES = {
 def test_numbers_beside_integers(name):
     x = np.array([1, 5, 3, -2, 0, 4])
     want = CASES[name](torch.from_numpy(x))
-    got = jax.jit(tojax.from_torch(CASES[name]).apply)({}, x)
+    got = jax.jit(anyjax.from_torch(CASES[name]).apply)({}, x)
     assert got.dtype.kind == want.numpy().dtype.kind
     assert_close(got, want.numpy(), reduction=4)
 
@@ -88,7 +88,7 @@ def test_floats_as_integers(dtype, source):
     assert_same_values(lambda x: x.to(given).to(to), x)
     assert_same_values(lambda x: torch.zeros(len(x), dtype=to).copy_(x.to(given)), x)
     beyond = np.array([3e9, 1e20, np.inf, -3e9, -np.inf], np.float32)
-    got = tojax.from_torch(lambda x: x.to(to))(beyond)
+    got = anyjax.from_torch(lambda x: x.to(to))(beyond)
     limits = np.iinfo(np.int32)
     assert_close(got, np.array([limits.max] * 3 + [limits.min] * 2).astype(dtype))
 
@@ -119,17 +119,17 @@ def test_integers_divided_by_zero(name):
     divide = lambda x, y: DIVISIONS[name](x, y) * 1.0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         divide(torch.from_numpy(SOME), torch.from_numpy(NONE))
-    model = tojax.from_torch(divide)
-    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+    model = anyjax.from_torch(divide)
+    with pytest.raises(anyjax.errors.ForwardFailed, match="divided by 0"):
         model.apply({}, SOME, NONE)
-    with pytest.raises(tojax.errors.ForwardFailed):
+    with pytest.raises(anyjax.errors.ForwardFailed):
         model(SOME, NONE)
     assert np.isnan(jax.jit(model.apply)({}, SOME, NONE)).all()
-    known = tojax.from_torch(lambda x: DIVISIONS[name](x, 0))
-    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+    known = anyjax.from_torch(lambda x: DIVISIONS[name](x, 0))
+    with pytest.raises(anyjax.errors.ForwardFailed, match="divided by 0"):
         known(SOME)
-    of_constant = tojax.from_torch(lambda x: DIVISIONS[name](x, torch.tensor([1, 0, 1, 2])))
-    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+    of_constant = anyjax.from_torch(lambda x: DIVISIONS[name](x, torch.tensor([1, 0, 1, 2])))
+    with pytest.raises(anyjax.errors.ForwardFailed, match="divided by 0"):
         of_constant(SOME)
     floats = SOME.astype(np.float32), NONE.astype(np.float32)
     assert_same_values(DIVISIONS[name], *floats)
@@ -168,7 +168,7 @@ def test_dtypes_beside_numbers(name, dtype):
     x = np.array([0, 1, 1]).astype(dtype)
     for n in NUMBERS:
         want = BESIDE[name](torch.from_numpy(x), n).numpy()
-        got = tojax.from_torch(lambda t, n=n: BESIDE[name](t, n))(x)
+        got = anyjax.from_torch(lambda t, n=n: BESIDE[name](t, n))(x)
         assert got.dtype == jax.dtypes.canonicalize_dtype(want.dtype), n
         np.testing.assert_allclose(got, want)
 

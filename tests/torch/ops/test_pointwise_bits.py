@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.torch.beside_torch import assert_same_values
 
 pytestmark = pytest.mark.sample(every=8)
@@ -46,6 +46,6 @@ def test_logic(dtype):
 def test_bits_that_32_do_not_hold():
     """An int64 that is shifted beyond them, but no int32."""
     x = np.array([1, 3, -1], np.int32)
-    with pytest.raises(tojax.errors.Unsupported, match="do not fit 32 bits"):
-        tojax.from_torch(lambda x: x << 31)(x)
+    with pytest.raises(anyjax.errors.Unsupported, match="do not fit 32 bits"):
+        anyjax.from_torch(lambda x: x << 31)(x)
     assert_same_values(lambda x: x.to(torch.int32) << 31, x)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 
@@ -14,7 +14,7 @@ def test_samples_of_a_fractional_pool_may_be_negative_or_of_a_larger_batch():
     function = lambda x: torch.nn.functional.fractional_max_pool2d(
         x, 1, output_size=8, _random_samples=samples, return_indices=True
     )
-    assert_close(tojax.from_torch(function)(x), function(torch.from_numpy(x)))
+    assert_close(anyjax.from_torch(function)(x), function(torch.from_numpy(x)))
 
 
 WINDOWS = {
@@ -29,7 +29,7 @@ WINDOWS = {
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_window_beyond_both_ends_is_as_large_as_what_it_covers(name):
     x = torch.randn(2, 3, 7, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    model, want = tojax.from_torch(WINDOWS[name]), WINDOWS[name](x)
+    model, want = anyjax.from_torch(WINDOWS[name]), WINDOWS[name](x)
     assert_close(model(x.detach()), want.detach(), reduction=35)
     want.square().sum().backward()
     gradient = jax.grad(lambda x: (model(x) ** 2).sum())(x.detach().numpy())

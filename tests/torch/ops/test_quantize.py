@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -53,14 +53,14 @@ def test_fake(name):
     x = torch.tensor(X, requires_grad=True)
     want = FAKE[name](x)
     (want**2).sum().backward()
-    model = tojax.from_torch(FAKE[name])
+    model = anyjax.from_torch(FAKE[name])
     assert_close(jax.jit(lambda x: model.apply({}, x))(X), want)
     assert_close(jax.grad(lambda x: (model.apply({}, x) ** 2).sum())(X), x.grad)
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_decomposed(name):
-    model = tojax.from_torch(REAL[name])
+    model = anyjax.from_torch(REAL[name])
     got, want = jax.jit(lambda x: model.apply({}, x))(X), REAL[name](torch.tensor(X))
     assert str(got.dtype) == str(want.dtype).removeprefix("torch.")
     assert_close(got, want)
@@ -68,7 +68,7 @@ def test_decomposed(name):
 
 def test_int_mm():
     a, b = (np.arange(17 * 8, dtype=np.int8).reshape(17, 8), np.ones((8, 16), np.int8))
-    got = tojax.from_torch(torch._int_mm)(a, b)
+    got = anyjax.from_torch(torch._int_mm)(a, b)
     assert_close(got, torch._int_mm(torch.tensor(a), torch.tensor(b)))
 
 
@@ -83,7 +83,7 @@ def test_dynamically_quantized_linear_layers(dtype, scheme):
     if scheme == "per channel" and dtype is torch.qint8:
         setting = {torch.nn.Linear: quantization.per_channel_dynamic_qconfig}
     module = quantization.quantize_dynamic(layers, setting, dtype=dtype)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     for x in (RNG.standard_normal((3, 700)), RNG.random((2, 3, 700)), np.zeros((1, 700))):
         x = x.astype(np.float32)
         want = module(torch.from_numpy(x)).detach().numpy()

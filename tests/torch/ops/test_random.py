@@ -11,9 +11,9 @@ import torch
 from scipy import stats
 from torch._decomp import decomposition_table
 
-import tojax
+import anyjax
+from anyjax.torch.core.schema import table
 from tests.tolerance import assert_close
-from tojax.torch.core.schema import table
 
 pytestmark = pytest.mark.sample(every=8)
 aten = torch.ops.aten
@@ -263,7 +263,7 @@ def follows(draws, law):
 
 def model_of(case):
     """A function (x, key) -> [2, N], two draws of one call."""
-    model = tojax.from_torch(lambda x: torch.stack([case.call(x), case.call(x)]).float())
+    model = anyjax.from_torch(lambda x: torch.stack([case.call(x), case.call(x)]).float())
     return lambda x, key: model.apply({}, x, rng=key)
 
 
@@ -319,10 +319,10 @@ class Loop(torch.nn.Module):
 
 
 def test_every_dropout_of_a_loop_has_its_own_mask():
-    out = np.asarray(tojax.from_torch(Loop()).train()(X, rng=jax.random.key(0)))
+    out = np.asarray(anyjax.from_torch(Loop()).train()(X, rng=jax.random.key(0)))
     assert len({tuple(row) for row in out}) == 4
     assert_close(out.max(), 0.6)
-    assert_close(tojax.from_torch(Loop()).eval()(X), np.stack([X] * 4))
+    assert_close(anyjax.from_torch(Loop()).eval()(X), np.stack([X] * 4))
 
 
 @pytest.mark.parametrize("name", ["Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"])
@@ -330,12 +330,12 @@ def test_in_place_draws_the_same(name):
     x = np.ones((4, 3, 2, 2), np.float32)
     layer = getattr(torch.nn, name)
     one, other = (
-        tojax.from_torch(layer(0.5, inplace=inplace)).train()(x, rng=jax.random.key(0))
+        anyjax.from_torch(layer(0.5, inplace=inplace)).train()(x, rng=jax.random.key(0))
         for inplace in (False, True)
     )
     assert_close(one, other)
     assert (one != x).any()
-    assert_close(tojax.from_torch(layer(0.5, inplace=True)).eval()(x), x)
+    assert_close(anyjax.from_torch(layer(0.5, inplace=True)).eval()(x), x)
 
 
 class Noise(torch.autograd.Function):
@@ -354,7 +354,7 @@ class Noise(torch.autograd.Function):
 
 def test_a_custom_gradient_draws_once():
     """Also where JAX traces its forward a second time, after jit."""
-    model = tojax.from_torch(lambda x: (torch.rand(N), Noise.apply(x), torch.rand(N)))
+    model = anyjax.from_torch(lambda x: (torch.rand(N), Noise.apply(x), torch.rand(N)))
     run = jax.jit(lambda x, key: model.apply({}, x, rng=key))
     before, noisy, after = run(X, jax.random.key(0))
     grad = jax.grad(lambda x: run(x, jax.random.key(0))[1].sum())(X)
@@ -364,7 +364,7 @@ def test_a_custom_gradient_draws_once():
 
 def test_vmap_inside_a_forward():
     add = lambda a: a + torch.rand(())
-    inside = lambda how: tojax.from_torch(lambda x: torch.vmap(add, randomness=how)(x))
+    inside = lambda how: anyjax.from_torch(lambda x: torch.vmap(add, randomness=how)(x))
     assert len(np.unique(inside("same")(X, rng=jax.random.key(0)))) == 1
     assert len(np.unique(inside("different")(X, rng=jax.random.key(0)))) > N // 2
 
@@ -374,7 +374,7 @@ def test_vmap_inside_a_forward():
 def test_alpha_dropout_keeps_the_dtype(dtype, x64):
     drop = lambda x: torch.nn.functional.alpha_dropout(x.sum(), 0.5, training=True)
     with jax.enable_x64(x64):
-        got = tojax.from_torch(drop).apply({}, jnp.ones(3, dtype), rng=jax.random.key(0))
+        got = anyjax.from_torch(drop).apply({}, jnp.ones(3, dtype), rng=jax.random.key(0))
     assert got.dtype == dtype
 
 
@@ -392,7 +392,7 @@ ALL_DROPPED = {
 def test_dropout_of_everything(name):
     """Nothing is drawn, so that no key is needed; infinities become NaN, as in torch."""
     function, x = ALL_DROPPED[name], np.array([[[1, -2, 0]], [[3, 4, 5]]], np.float32)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     model = model.train() if isinstance(function, torch.nn.Module) else model
     for given in (x, np.where(x == 4, np.float32(np.inf), x)):
         assert_close(model.apply({}, given), function(torch.from_numpy(given.copy())).numpy())

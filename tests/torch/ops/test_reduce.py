@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -31,7 +31,7 @@ REDUCED = {
 def test_reduced_and_spread_into_a_product(name):
     """XLA's CPU kernels have given NaN here."""
     function = lambda x, w: torch.bmm(w, REDUCED[name](x).expand(2, 32, 64).mT)
-    got = jax.jit(tojax.from_torch(function).apply)({}, X, W)
+    got = jax.jit(anyjax.from_torch(function).apply)({}, X, W)
     assert_close(got, function(torch.from_numpy(X), torch.from_numpy(W)).numpy(), reduction=320)
 
 
@@ -41,7 +41,7 @@ def test_the_gradient_of_a_sum_that_is_spread():
         return (spread * torch.arange(7.0)[:, None] * w[:1, :7, :32]).sum()
 
     x = X[:32, 0][None].repeat(2, 0)
-    got = jax.jit(jax.grad(tojax.from_torch(loss).apply, argnums=(1, 2)))({}, W, x)
+    got = jax.jit(jax.grad(anyjax.from_torch(loss).apply, argnums=(1, 2)))({}, W, x)
     inputs = [torch.from_numpy(v).requires_grad_() for v in (W, x)]
     want = torch.autograd.grad(loss(*inputs), inputs)
     assert_close(got, tuple(want), reduction=2000)

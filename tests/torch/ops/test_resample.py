@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 
@@ -24,7 +24,7 @@ def assert_same(function, *arrays):
     want = function(*tensors)
     weight = np.cos(np.arange(want.numel(), dtype=np.float32)).reshape(want.shape)
     grads = torch.autograd.grad((want * torch.from_numpy(weight)).sum(), tensors)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
 
     def loss(arrays):
         out = model.apply({}, *arrays)
@@ -126,7 +126,7 @@ def test_volumes_under_vmap():
     """Seven dimensions and one of taps: a sum over their product crashes jaxlib 0.10."""
     x = torch.randn(3, 2, 3, 4, 4, 4)
     resized = lambda x: torch.nn.functional.interpolate(x, size=(5, 5, 5), mode="trilinear")
-    model = tojax.from_torch(resized)
+    model = anyjax.from_torch(resized)
     got = jax.jit(jax.vmap(lambda x: model.apply({}, x)))(x.numpy())
     assert_close(got, torch.stack([resized(part) for part in x]), reduction=8)
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn.utils import rnn
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=8)
 
@@ -50,7 +50,7 @@ def assert_same(module, x):
     """Outputs and the gradient of the sum of their squares agree."""
     outs = jax.tree.leaves(module(torch.from_numpy(x)))
     grads = torch.autograd.grad(sum((o**2).sum() for o in outs), list(module.parameters()))
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
 
     def loss(params):
         got = jax.tree.leaves(model.apply(params, x))
@@ -80,7 +80,7 @@ def test_packed_sequences(kind):
 
 
 def test_dropout_between_layers_follows_the_key():
-    model = tojax.from_torch(nn.LSTM(4, 5, num_layers=2, dropout=0.5)).train()
+    model = anyjax.from_torch(nn.LSTM(4, 5, num_layers=2, dropout=0.5)).train()
     first, again, other = (
         model.apply(model.params, X, rng=jax.random.key(i))[0] for i in (0, 0, 1)
     )
@@ -92,7 +92,7 @@ def test_traced_lengths_are_named():
     def pack(x, lengths):
         return rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False).data
 
-    model = tojax.from_torch(pack)
+    model = anyjax.from_torch(pack)
     with pytest.raises(DataDependent, match="lengths"):
         jax.jit(lambda x, n: model.apply({}, x, n))(X, np.array(LENGTHS))
     assert model.apply({}, X, np.array(LENGTHS)).shape == (12, 4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -45,7 +45,7 @@ def test_the_number_is_not_cut(name, kind):
             want = compute(torch.from_numpy(x), y)
         except (TypeError, RuntimeError):  # torch refuses it: no number, or one that does not fit
             continue
-        assert_close(tojax.from_torch(lambda x, y=y: compute(x, y))(x), want.numpy(), reduction=4)
+        assert_close(anyjax.from_torch(lambda x, y=y: compute(x, y))(x), want.numpy(), reduction=4)
         seen += 1
     assert seen or kind == "number"
 
@@ -55,6 +55,6 @@ def test_powers_wrap_as_in_c(dtype):
     """``jnp.power`` reads six bits of the exponents."""
     x = np.array([0, 1, 2, 3, 5, 100], dtype)
     y = np.array([0, 1, 64, 65, 100, 127], dtype)
-    got = tojax.from_torch(torch.pow)(x[:, None], y)
+    got = anyjax.from_torch(torch.pow)(x[:, None], y)
     want = (torch.from_numpy(x)[:, None] ** torch.from_numpy(y)).numpy()
     np.testing.assert_array_equal(got, want.astype(got.dtype))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -22,7 +22,7 @@ def drawn(*shape):
 
 def assert_same(op, tensors, *rest):
     want = op(*tensors, *rest)
-    got = tojax.from_torch(lambda *xs: op(*xs, *rest))(*(x.numpy() for x in tensors))
+    got = anyjax.from_torch(lambda *xs: op(*xs, *rest))(*(x.numpy() for x in tensors))
     assert_close(got, want, reduction=8 * WIDTH)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from jax.sharding import PartitionSpec as P
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=8)
@@ -31,7 +31,7 @@ def pooled():
         def forward(self, x):
             return self.linear(x.sum(1))
 
-    return Pooled(), tojax.from_torch(Pooled()), torch.randn(4, 3, 8)
+    return Pooled(), anyjax.from_torch(Pooled()), torch.randn(4, 3, 8)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])

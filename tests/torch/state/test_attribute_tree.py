@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.torch.state.attribute_tree import alike
 from tests.tolerance import assert_close
-from tojax.torch.state.attribute_tree import alike
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -72,7 +72,7 @@ class Equivariant(torch.nn.Module):
 def test_tuples_of_other_classes(mutable):
     module = Equivariant()
     before = dict(vars(module))
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     want = module(torch.from_numpy(X)).detach().numpy()
     assert_close(model(X), want)
     out = jax.jit(lambda p, x: model.apply(p, x, mutable=mutable))(model.params, X)

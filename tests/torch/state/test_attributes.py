@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import StateDropped, Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import StateDropped, Unsupported
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -119,7 +119,7 @@ NAME = operator.attrgetter("__name__")
 @pytest.mark.parametrize("forward", CASES, ids=NAME)
 def test_calls_follow_each_other_as_in_torch(forward):
     module, untouched = (Keeps(CASES[forward], forward) for _ in range(2))
-    model, state = tojax.from_torch(untouched), {}
+    model, state = anyjax.from_torch(untouched), {}
     for factor in (1, 3, 2):
         out, state = model.apply(model.params, X * factor, state=state, mutable=True)
         assert_close(out, module(torch.tensor(X * factor)).detach())
@@ -131,7 +131,7 @@ def test_calls_follow_each_other_as_in_torch(forward):
 @pytest.mark.parametrize("forward", [f for f in CASES if f not in (as_number, as_flag)], ids=NAME)
 def test_under_jit(forward):
     module = Keeps(CASES[forward], forward)
-    model, state = tojax.from_torch(Keeps(CASES[forward], forward)), {}
+    model, state = anyjax.from_torch(Keeps(CASES[forward], forward)), {}
     run = jax.jit(lambda p, x, state: model.apply(p, x, state=state, mutable=True))
     for factor in (1, 3, 2):
         out, state = run(model.params, X * factor, state)
@@ -140,7 +140,7 @@ def test_under_jit(forward):
 
 @pytest.mark.parametrize("forward", [in_object, in_list, as_number, in_place], ids=NAME)
 def test_dropped_values_are_said(forward):
-    model = tojax.from_torch(Keeps(CASES[forward], forward))
+    model = anyjax.from_torch(Keeps(CASES[forward], forward))
     with pytest.warns(StateDropped, match="kept"):
         model(X)
 
@@ -156,7 +156,7 @@ def test_attributes_of_torchscript():
             self.mean = self.mean * 0.5 + x.mean(0)
             return x - self.mean
 
-    module, model = torch.jit.script(Running()), tojax.from_torch(torch.jit.script(Running()))
+    module, model = torch.jit.script(Running()), anyjax.from_torch(torch.jit.script(Running()))
     run = jax.jit(lambda state: model.apply({}, X, state=state, mutable=True))
     state = model.state
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_weights_in_lists_are_the_model_s():
         def forward(self, x):
             return x * self.all[0] + self.all[1]["shift"]
 
-    model = tojax.from_torch(Module())
+    model = anyjax.from_torch(Module())
     grads = jax.grad(lambda p: model.apply(p, X).sum())(model.params)
     assert_close(grads["weight"], X.sum(0))
     out = model.apply({"weight": np.full(3, 2.0)}, X, state={"shift": np.zeros(3, np.float32)})
@@ -198,7 +198,7 @@ def of_helpers(x):
 
 
 def test_functions_bring_what_their_helpers_refer_to():
-    model = tojax.from_torch(of_helpers)
+    model = anyjax.from_torch(of_helpers)
     assert sorted(model.params) == ["LAYER.bias", "LAYER.weight"]
     want = LAYER(torch.tensor(X)).detach().numpy()
     out, state = model.apply(model.params, X, mutable=True)
@@ -213,7 +213,7 @@ def of_inner_functions(x):
 
 
 def test_functions_bring_what_their_inner_functions_refer_to():
-    model = tojax.from_torch(of_inner_functions)
+    model = anyjax.from_torch(of_inner_functions)
     assert sorted(model.params) == ["LAYER.bias", "LAYER.weight"]
     grads = jax.grad(lambda p: model.apply(p, X).sum())(model.params)
     assert_close(grads["LAYER.bias"], np.full(3, 2.0, np.float32))
@@ -225,7 +225,7 @@ def test_writes_to_a_tensor_in_two_places_are_an_error():
         return x + m.kept["b"][0]
 
     tensor = torch.zeros(3)
-    model = tojax.from_torch(Keeps(lambda: {"a": tensor, "b": [tensor]}, forward))
+    model = anyjax.from_torch(Keeps(lambda: {"a": tensor, "b": [tensor]}, forward))
     with pytest.raises(Unsupported, match=r"a tensor that is kept\.a and kept\.b\.0"):
         model(X)
 
@@ -238,7 +238,7 @@ def test_names_that_are_taken():
     train, forward = scaled(2), torch.nn.Linear(3, 3)
     layer = torch.nn.Linear(3, 3)
     function = lambda x: train(x) + layer(x) + forward(x)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     names = {name.partition(".")[0] for name in model.params}
     assert names == {"layer", "layer_", "forward_"}
     assert_close(model(X), function(torch.tensor(X)).detach().numpy())
@@ -253,7 +253,7 @@ def test_code_may_count_how_often_it_is_traced():
         seen.append(tuple(x.shape))
         return x * 2
 
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     for _ in range(3):
         assert_close(model(X), 2 * X)
     assert (seen, calls) == ([(2, 3)], 1)
@@ -270,7 +270,7 @@ def test_variables_around_a_function():
 
         return function
 
-    module, model, state = running(), tojax.from_torch(running()), {}
+    module, model, state = running(), anyjax.from_torch(running()), {}
     for _ in range(3):
         out, state = jax.jit(lambda s: model.apply({}, X, state=s, mutable=True))(state)
         assert_close(out, module(torch.tensor(X)))
@@ -292,7 +292,7 @@ def test_hooks_that_forward_installs_are_gone_after_it():
             return self.layer(x)
 
     module = Hooked()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     first, second = (model.apply(model.params, X) for _ in range(2))
     assert_close(first, second)
     assert not module.layer._forward_hooks
@@ -303,7 +303,7 @@ def test_what_is_taken_away_is_an_error():
     def takes(m, x):
         return m.kept.pop() + x if m.kept else x
 
-    model = tojax.from_torch(Keeps(list, takes))
+    model = anyjax.from_torch(Keeps(list, takes))
     assert_close(model(X), X)
     with pytest.raises(Unsupported, match=r"None in the place of the tensor kept\.0"):
         model.apply(model.params, X, state={"kept.0": X}, mutable=True)
@@ -322,7 +322,7 @@ class Warm(torch.nn.Module):
 
 
 def test_numbers_of_the_class_are_state():
-    module, model, state = Warm(), tojax.from_torch(Warm()), {}
+    module, model, state = Warm(), anyjax.from_torch(Warm()), {}
     for _ in range(3):
         out, state = model.apply({}, X, state=state, mutable=True)
         assert_close(out, module(torch.tensor(X)))
@@ -342,7 +342,7 @@ def test_numbers_of_the_class_of_a_trainer():
             return self.layer(x) / self.calls
 
     trainer = Trainer()
-    model = tojax.from_torch(trainer.step)
+    model = anyjax.from_torch(trainer.step)
     state = model.state
     for _ in range(3):
         out, state = model.apply(model.params, X, state=state, mutable=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 # torch says so of all of torch.jit, which Inductor imports.
@@ -38,7 +38,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_modules(kind):
-    model = tojax.from_torch(KINDS[kind](layers()))
+    model = anyjax.from_torch(KINDS[kind](layers()))
     assert list(model.params) == [k for k, _ in layers().named_parameters()]
     assert_close(model(X), layers()(X), reduction=32)
 
@@ -57,10 +57,10 @@ def test_parts_and_functions():
             return self.twice(self.part(x))
 
     plain = layers()
-    model = tojax.from_torch(Whole())
+    model = anyjax.from_torch(Whole())
     assert "part._orig_mod.0.weight" in model.params  # as in torch's state_dict
     assert_close(model(X), 2 * plain(X), reduction=32)
-    function = tojax.from_torch(torch.compile(lambda x: torch.sin(plain(x))))
+    function = anyjax.from_torch(torch.compile(lambda x: torch.sin(plain(x))))
     assert len(function.params) == 4
     assert_close(function(X), torch.sin(plain(X)), reduction=32)
 
@@ -75,7 +75,7 @@ def knows_globals(x):
 @pytest.mark.parametrize("function", [knows_globals, NET.forward], ids=["globals", "method"])
 def test_pickles_of_functions(function):
     """The function computes with the params that it is given."""
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     want = model(X)
     back = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(back(X), want)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import StateDropped
+import anyjax
+from anyjax.errors import StateDropped
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -51,7 +51,7 @@ def into_a_global(module):
 def test_a_hook_that_collects_is_named(watch):
     module = network()
     watch(module)
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with pytest.warns(StateDropped, match=r"a forward hook of .*test_collected\.py:\d+"):
         out = model(X)
     everywhere.clear()
@@ -64,5 +64,5 @@ def test_a_hook_that_collects_nothing_is_not():
     module[0].register_forward_hook(lambda m, args, out: out * weight)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tojax.from_torch(module)(X)
+        anyjax.from_torch(module)(X)
     assert shapes == [(1, 2)]

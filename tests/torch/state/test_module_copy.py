@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.torch.engine.session import LOCK
-from tojax.torch.state.module_copy import shell
+import anyjax
+from anyjax.torch.engine.session import LOCK
+from anyjax.torch.state.module_copy import shell
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -120,7 +120,7 @@ def test_whatever_leads_to_a_module_leads_to_its_copy(change):
         new, x = copied(net), torch.from_numpy(ONES)
         assert not torch.equal(new(x), net(x))
     assert params == {id(p) for p in net.parameters()}
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     np.testing.assert_allclose(model(ONES), net(x).detach(), rtol=1e-5, atol=1e-5)
     torch_grads = torch.autograd.grad(net(x).sum(), [*net.parameters()], allow_unused=True)
     grads = jax.grad(lambda p: model.apply(p, ONES).sum())(model.params)
@@ -139,7 +139,7 @@ def test_a_function_around_modules_has_copies_around_it():
         return net(x)
 
     before = dict(net._parameters)
-    model = tojax.from_torch(forward)
+    model = anyjax.from_torch(forward)
     jax.eval_shape(model.apply, model.params, ONES)
     assert (count, calls) == (1, [1])  # what is no tensor is the caller's
     assert all(net._parameters[k] is v for k, v in before.items())
@@ -148,7 +148,7 @@ def test_a_function_around_modules_has_copies_around_it():
 def test_removed_hooks_are_those_of_the_copy():
     net = nn.Linear(4, 4)
     net.handle = net.register_forward_pre_hook(lambda m, args: m.handle.remove())
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     model(ONES)
     assert len(net._forward_pre_hooks) == 1
 
@@ -200,7 +200,7 @@ def test_other_threads_use_the_module_while_it_is_traced():
         torch.distributions.Normal(0.0, 1.0).log_prob(torch.ones(1)).item()
 
     def convert():
-        model = tojax.from_torch(net)
+        model = anyjax.from_torch(net)
         jax.eval_shape(lambda p: model.apply(p, ONES, mutable=True), model.params)
 
     threads = [
@@ -212,7 +212,7 @@ def test_other_threads_use_the_module_while_it_is_traced():
         thread.start()
     try:
         for training in (True, False, True, False, True, False):
-            model = tojax.from_torch(net)
+            model = anyjax.from_torch(net)
             model = model.train() if training else model
             jax.eval_shape(lambda p, m=model: m.apply(p, ONES, mutable=True), model.params)
     finally:
@@ -225,7 +225,7 @@ def test_other_threads_use_the_module_while_it_is_traced():
 
 
 def test_sources_of_two_threads_do_not_wait_for_each_other():
-    one, other = (tojax.from_torch(torch.nn.Linear(4, 2)).source for _ in range(2))
+    one, other = (anyjax.from_torch(torch.nn.Linear(4, 2)).source for _ in range(2))
     for source in (one, other):
         vars(source).pop("slots")
     locked = threading.Event()

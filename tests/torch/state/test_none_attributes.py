@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-import tojax
-from tojax.errors import StateDropped
+import anyjax
+from anyjax.errors import StateDropped
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -42,7 +42,7 @@ class Shown(nn.Module):
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_state_that_is_carried_on(inside):
     module = nn.Sequential(Recurrent()) if inside else Recurrent()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with pytest.warns(StateDropped, match="hidden"):
         model(X)
     out, state = model.apply(model.params, X, mutable=True)
@@ -53,7 +53,7 @@ def test_a_state_that_is_carried_on(inside):
 
 
 def test_what_is_only_shown_is_not_missed():
-    model = tojax.from_torch(Shown())
+    model = anyjax.from_torch(Shown())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(X)

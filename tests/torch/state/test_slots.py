@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, StateDropped, Unsupported
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, StateDropped, Unsupported
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -33,7 +33,7 @@ def padded(x):
 
 
 def test_a_buffer_decides_a_shape_under_jit():
-    model = tojax.from_torch(Padded())
+    model = anyjax.from_torch(Padded())
     run = jax.jit(lambda params, x: model.apply(params, x, mutable=True))
     out, state = run(model.params, X)
     assert_close(out, padded(X))
@@ -42,9 +42,9 @@ def test_a_buffer_decides_a_shape_under_jit():
     assert int(again.apply(model.params, X, mutable=True)[1]["calls"]) == 2
 
 
-@pytest.mark.filterwarnings("ignore::tojax.errors.StateDropped")
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StateDropped")
 def test_model_makes_buffers_static_by_themselves():
-    model = tojax.from_torch(Padded())
+    model = anyjax.from_torch(Padded())
     assert_close(model(X), padded(X))
     other = model.with_state({**model.state, "left": jax.numpy.int32(0)})
     assert other(X).shape == (2, 7)
@@ -52,14 +52,14 @@ def test_model_makes_buffers_static_by_themselves():
 
 
 def test_traced_state_that_decides_is_an_error():
-    model = tojax.from_torch(Padded())
+    model = anyjax.from_torch(Padded())
     call = jax.jit(lambda state: model.apply(model.params, X, state=state, mutable=True))
     with pytest.raises(DataDependent, match="the state"):
         call(model.state)
 
 
 def test_counters_go_on_being_state():
-    model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(3).train())
     step = jax.jit(lambda state: model.apply(model.params, X, state=state, mutable=True)[1])
     state = step(step(model.state))
     assert int(state["num_batches_tracked"]) == 2
@@ -80,18 +80,18 @@ def test_a_buffer_written_in_a_checkpoint():
         def forward(self, x):
             return torch.utils.checkpoint.checkpoint(self.count, x, use_reentrant=False)
 
-    model = tojax.from_torch(Counted())
+    model = anyjax.from_torch(Counted())
     out, state = jax.jit(lambda x: model.apply({}, x, mutable=True))(X)
     assert_close(out, np.tile(X, 2) * 4)
     assert {k: int(v) for k, v in state.items()} == {"calls": 4, "size": 2}
 
 
 def test_a_mask_decides_and_not_what_it_selects_from():
-    model = tojax.from_torch(lambda x, mask: (x * 2)[mask])
+    model = anyjax.from_torch(lambda x, mask: (x * 2)[mask])
     with pytest.raises(DataDependent) as caught:
         jax.jit(lambda x, mask: model.apply({}, x, mask))(X, X > 2)
     assert caught.value.arguments == ("mask",)
-    with pytest.warns(tojax.errors.StaticArgument, match="mask"):
+    with pytest.warns(anyjax.errors.StaticArgument, match="mask"):
         assert_close(model(X, X > 2), 2 * X[X > 2])
 
 
@@ -112,14 +112,14 @@ class Longest(torch.nn.Module):
 
 def test_attributes_turn_from_numbers_to_arrays_and_back():
     module = Longest()
-    model, state = tojax.from_torch(Longest()), {}
+    model, state = anyjax.from_torch(Longest()), {}
     call = lambda s, x, start: model.apply({}, x, start=start, state=s, mutable=True)
     run = jax.jit(call, static_argnums=2)
     for factor, start in ((1, False), (3, False), (2, False), (1, True), (2, False)):
         out, state = run(state, X * factor, start)
         assert_close(out, module(torch.tensor(X * factor), start))
         assert float(state["largest"]) == float(module.largest) if state else module.largest == 0
-    model = tojax.from_torch(Longest(None))
+    model = anyjax.from_torch(Longest(None))
     out, state = model.apply({}, X, mutable=True)
     with pytest.raises(Unsupported, match="None in the place of the tensor largest"):
         model.apply({}, X, start=True, state=state, mutable=True)
@@ -142,7 +142,7 @@ class Turns(torch.nn.Module):
 def test_submodules_that_forward_exchanges_are_put_back():
     """A trace never begins with what another one left."""
     module = Turns()
-    model, x = tojax.from_torch(module), np.ones((1, 2), np.float32)
+    model, x = anyjax.from_torch(module), np.ones((1, 2), np.float32)
     with pytest.warns(StateDropped, match="forward changes current"):
         first = model.apply(model.params, x)
     np.testing.assert_array_equal(model.apply(model.params, x), first)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.torch.state.snapshot import Snapshot
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.torch.state.snapshot import Snapshot
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -37,24 +37,24 @@ def change(net):
 @pytest.mark.parametrize("called", [False, True])
 def test_later_changes_of_attributes_are_not_seen(called):
     net = Scaled()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     call = jax.jit(lambda model, x: model.apply(model.params, x))
     if called:
         assert (model(ONES)[0, 0], call(model, ONES)[0, 0]) == (3, 3)
     change(net)
     every = model(ONES), model.apply(model.params, ONES), call(model, ONES)
     assert [x[0, 0] for x in every] == [3, 3, 3]
-    again = tojax.from_torch(net).eval()
+    again = anyjax.from_torch(net).eval()
     assert (again(ONES)[0, 0], call(again, ONES)[0, 0]) == (12, 12)
 
 
 def test_conversions_of_the_same_code_are_equal():
     net = Scaled()
-    one, other = tojax.from_torch(net), tojax.from_torch(net)
+    one, other = anyjax.from_torch(net), anyjax.from_torch(net)
     assert one.source == other.source and hash(one.source) == hash(other.source)
     assert jax.tree.structure(one) == jax.tree.structure(other)
     net.scale = 3.0
-    assert tojax.from_torch(net).source != one.source
+    assert anyjax.from_torch(net).source != one.source
     assert Snapshot.of(net) == Snapshot.of(net) != Snapshot.of(nn.Identity())
 
 
@@ -82,7 +82,7 @@ def test_train_asks_the_module():
     net = nn.Sequential(Frozen(), nn.Dropout(0.0)).eval()
     for p in net.parameters():
         p.requires_grad_(True)
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     trained = model.train()
     assert trained.source.training == (True, True, False, True, True)
     assert trained == model.train() or trained.source == model.train().source
@@ -93,7 +93,7 @@ def test_train_asks_the_module():
 
 def test_a_function_of_such_a_module():
     net = Frozen().eval()
-    model = tojax.from_torch(lambda x: net(x)).train()
+    model = anyjax.from_torch(lambda x: net(x)).train()
     assert model(ONES, rng=jax.random.key(0))[0, 0] == 3 and not net.training
 
 
@@ -115,7 +115,7 @@ class Reads(nn.Linear):
 def test_train_that_needs_the_weights_is_refused(kind):
     net = kind(4, 4).eval()
     before = net.weight.detach().clone()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     with pytest.raises(Unsupported, match="convert that again"):
         model.train()
     assert torch.equal(net.weight, before)

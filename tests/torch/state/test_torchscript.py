@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent, ForwardFailed, MissingRng, StateDropped
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent, ForwardFailed, MissingRng, StateDropped
 
 # torch says of all of torch.jit that it is deprecated, and of tracing that it does not see values.
 pytestmark = [
@@ -69,7 +69,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_and_gradients(kind):
     module = net()
-    script, model = KINDS[kind](module), tojax.from_torch(KINDS[kind](module))
+    script, model = KINDS[kind](module), anyjax.from_torch(KINDS[kind](module))
     assert set(model.params) == {k for k, _ in script.named_parameters()}
     assert model.source.name == "Net"
     want = module(torch.tensor(X))
@@ -81,7 +81,7 @@ def test_outputs_and_gradients(kind):
 
 
 def test_weights_are_those_that_are_given():
-    model = tojax.from_torch(torch.jit.script(net()))
+    model = anyjax.from_torch(torch.jit.script(net()))
     other = net()
     with torch.no_grad():
         for weight in other.parameters():
@@ -92,7 +92,7 @@ def test_weights_are_those_that_are_given():
 
 def test_state_and_modes():
     module, script = net(), torch.jit.script(net())
-    model = tojax.from_torch(script).train()
+    model = anyjax.from_torch(script).train()
     draw = lambda key: model.apply(model.params, X, mutable=True, rng=jax.random.key(key))
     (one, state), (other, _), (again, _) = draw(0), draw(1), draw(0)
     assert np.array_equal(one, again)
@@ -107,13 +107,13 @@ def test_state_and_modes():
 
 def test_options_are_static():
     module = net()
-    model = tojax.from_torch(torch.jit.script(module))
+    model = anyjax.from_torch(torch.jit.script(module))
     assert_close(model(X, scale=2.0), module(torch.tensor(X), 2.0), reduction=64)
 
 
 def test_a_frozen_module_is_a_constant():
     module = net()
-    model = tojax.from_torch(torch.jit.freeze(torch.jit.script(module)))
+    model = anyjax.from_torch(torch.jit.freeze(torch.jit.script(module)))
     assert model.params == {}
     assert_close(model(X), module(torch.tensor(X)), reduction=64)
 
@@ -122,11 +122,11 @@ def test_an_encoder():
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     module = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(2, 5, 8)
-    assert_close(tojax.from_torch(torch.jit.script(module))(x), module(x), reduction=256)
+    assert_close(anyjax.from_torch(torch.jit.script(module))(x), module(x), reduction=256)
 
 
 def test_errors_say_what_they_say_elsewhere():
-    model = tojax.from_torch(torch.jit.script(net()))
+    model = anyjax.from_torch(torch.jit.script(net()))
     with pytest.raises(ForwardFailed, match="contracting dimensions"):
         model(X[:, :3])
 
@@ -137,7 +137,7 @@ def test_errors_say_what_they_say_elsewhere():
         return -x
 
     with pytest.raises(DataDependent, match="while they are traced"):
-        tojax.from_torch(choose)(X)
+        anyjax.from_torch(choose)(X)
 
 
 class Counting(torch.nn.Module):
@@ -170,7 +170,7 @@ class Remembering(torch.nn.Module):
 
 def test_a_number_that_no_state_carries_is_told_and_stays():
     module = torch.jit.script(Counting())
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with pytest.warns(StateDropped, match="forward changes n"):
         assert model.apply({}, np.float32(1)) == 1
     for shape in ((1,), (2,), (3,)):  # each is a trace
@@ -182,5 +182,5 @@ def test_a_number_without_a_consequence_is_silent():
     module = torch.jit.script(Remembering())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_close(tojax.from_torch(module)(np.ones(3, np.float32)), 2 * np.ones(3))
+        assert_close(anyjax.from_torch(module)(np.ones(3, np.float32)), 2 * np.ones(3))
     assert module.size == 0

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.errors import StateDropped
+import anyjax
+from anyjax.errors import StateDropped
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -135,7 +135,7 @@ SAME_PROGRAMS = {
 
 def said(module, calls=2):
     """The warnings of a Model's calls."""
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with warnings.catch_warnings(record=True) as record:
         warnings.simplefilter("always")
         outputs = [model(X) for _ in range(calls)]
@@ -180,7 +180,7 @@ def test_the_line_is_named_and_also_inside_of_jit():
     assert f"1.mode ({__file__}:{line})" in text
     import jax
 
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     with pytest.warns(StateDropped, match=r"1\.mode"):
         jax.jit(model.apply)(model.params, X)
 

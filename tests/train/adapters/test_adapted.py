@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.train import lora
-from tojax.train.adapters.adapted import Adapter
+import anyjax
+from anyjax.train import lora
+from anyjax.train.adapters.adapted import Adapter
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -22,7 +22,7 @@ def test_names_of_parts():
 
 def test_is_a_source_like_its_base():
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     small = lora(model, 2, "0.weight")
     assert small.source.name == model.source.name and small.source.module is net
     assert small.source == lora(model, 2, "0.weight").source
@@ -34,7 +34,7 @@ def test_is_a_source_like_its_base():
 
 
 def test_computes_in_the_dtype_of_the_weights():
-    model = tojax.from_torch(nn.Linear(4, 4).to(torch.bfloat16))
+    model = anyjax.from_torch(nn.Linear(4, 4).to(torch.bfloat16))
     small = lora(model, 2, "weight")
     assert small.params["weight.lora_A"].dtype == np.float32
     assert small.source.opened(small.params, small.state)[0]["weight"].dtype == "bfloat16"
@@ -57,7 +57,7 @@ def test_lengths_of_any_row(row, kind, moved):
     with torch.no_grad():
         at = (1,) if kind == "linear" else (slice(None), 1)
         net[0].weight[at] = torch.from_numpy(ROWS[row])
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     small = lora(model, 2, "weight", dora=True)
     params = dict(small.params)
     if moved:  # what a file may hold: a length where there is no direction

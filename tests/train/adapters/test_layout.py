@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-import tojax
-from tojax.train.adapters.layout import is_turned, layer_of, places_sharing
+import anyjax
+from anyjax.train.adapters.layout import is_turned, layer_of, places_sharing
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -27,17 +27,17 @@ LAYERS = [
 
 @pytest.mark.parametrize("layer, kind, turned", LAYERS)
 def test_layers(layer, kind, turned):
-    source = tojax.from_torch(nn.Sequential(layer)).source
+    source = anyjax.from_torch(nn.Sequential(layer)).source
     assert layer_of(source, "0") == kind and is_turned(source, "0") == turned
 
 
 def test_places_that_are_none():
-    assert layer_of(tojax.from_torch(nn.Sequential()).source, "weight") is None
-    assert layer_of(tojax.from_torch(torch.sin).source, "0") is None
+    assert layer_of(anyjax.from_torch(nn.Sequential()).source, "weight") is None
+    assert layer_of(anyjax.from_torch(torch.sin).source, "0") is None
 
 
 def test_layers_with_the_same_weight():
     net = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 3), nn.Linear(2, 3))
     net[1].weight = net[0].weight
-    source = tojax.from_torch(net).source
+    source = anyjax.from_torch(net).source
     assert [places_sharing(source, place) for place in "012"] == [["1"], ["0"], []]

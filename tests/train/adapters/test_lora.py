@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments, WrongValue
+from anyjax.train import TrainState, fit, freeze, lora, make_step, merge
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments, WrongValue
-from tojax.train import TrainState, fit, freeze, lora, make_step, merge
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -33,7 +33,7 @@ def trained(model, steps=40):
 @pytest.mark.parametrize("dora", [False, True])
 def test_trains_the_adapters_alone(dora):
     net = network()
-    model = tojax.from_torch(net)
+    model = anyjax.from_torch(net)
     small = lora(model, 2, r"weight", alpha=4, dora=dora, train=r"2\.bias")
     assert_close(small(X), model(X), reduction=8)
     after = trained(small)
@@ -51,7 +51,7 @@ def test_trains_the_adapters_alone(dora):
 
 def test_any_function_of_params():
     """Under jit, grad, vmap, in another mode, and with what the forward pass writes."""
-    model = tojax.from_torch(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)))
+    model = anyjax.from_torch(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)))
     small = lora(model, 2, "0.weight").train()
     key = jax.random.key(0)
     _, state = small.apply(small.params, X, rng=key, mutable=True)
@@ -67,7 +67,7 @@ def test_any_function_of_params():
 
 def test_rank_and_values():
     """W + alpha / rank * B @ A, written out."""
-    model = tojax.from_torch(nn.Linear(8, 4, bias=False))
+    model = anyjax.from_torch(nn.Linear(8, 4, bias=False))
     small = lora(model, 2, "weight", alpha=6)
     name_a, name_b = sorted(small.params)
     params = {**small.params, name_b: jnp.ones((4, 2))}
@@ -76,7 +76,7 @@ def test_rank_and_values():
 
 
 def test_frozen_params():
-    model = tojax.from_torch(network())
+    model = anyjax.from_torch(network())
     head = freeze(model, r"^0")
     assert sorted(head.params) == ["2.bias", "2.weight"]
     after = trained(head, 5)
@@ -99,9 +99,9 @@ def test_frozen_params():
 )
 def test_bad_input(make, says):
     with pytest.raises(WrongValue, match=says):
-        make(tojax.from_torch(network()))
+        make(anyjax.from_torch(network()))
 
 
 def test_adapters_are_no_frozen_weights():
     with pytest.raises(WrongArguments, match="freeze of adapters"):
-        freeze(lora(tojax.from_torch(network()), 2, "0.weight"), "lora_A")
+        freeze(lora(anyjax.from_torch(network()), 2, "0.weight"), "lora_A")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tojax.errors import BadCheckpoint, Unsupported
-from tojax.train.adapters.peft_config import check_config, check_targets
+from anyjax.errors import BadCheckpoint, Unsupported
+from anyjax.train.adapters.peft_config import check_config, check_targets
 
 pytestmark = pytest.mark.sample(every=2)
 

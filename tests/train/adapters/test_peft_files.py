@@ -11,10 +11,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, Unsupported
+from anyjax.train import load_adapter, lora, save_adapter
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint, Unsupported
-from tojax.train import load_adapter, lora, save_adapter
 
 peft = pytest.importorskip("peft")
 pytestmark = [
@@ -58,13 +58,13 @@ def moved(params):
 
 @pytest.mark.parametrize("kind, dora", ALL)
 def test_peft_loads_what_is_saved(kind, dora, tmp_path):
-    small = lora(tojax.from_torch(base(kind)), 4, KINDS[kind][0], alpha=8, dora=dora)
+    small = lora(anyjax.from_torch(base(kind)), 4, KINDS[kind][0], alpha=8, dora=dora)
     small = small.with_params(moved(small.params))
     want = small(IDS).logits
     save_adapter(small, tmp_path)
     theirs = peft.PeftModel.from_pretrained(base(kind), tmp_path).eval()
     assert_close(logits(theirs), want, reduction=256)
-    again = load_adapter(tojax.from_torch(base(kind)), tmp_path)
+    again = load_adapter(anyjax.from_torch(base(kind)), tmp_path)
     assert jax.tree.all(jax.tree.map(jnp.array_equal, dict(again.params), dict(small.params)))
 
 
@@ -79,17 +79,17 @@ def test_what_peft_saves_is_loaded(kind, dora, tmp_path):
         if part.requires_grad:
             part.data += 0.1 * torch.randn(part.shape)
     theirs.save_pretrained(tmp_path)
-    small = load_adapter(tojax.from_torch(base(kind)), tmp_path)
+    small = load_adapter(anyjax.from_torch(base(kind)), tmp_path)
     assert_close(small(IDS).logits, logits(theirs), reduction=256)
 
 
 def test_bad_files(tmp_path):
-    model = tojax.from_torch(base("llama"))
+    model = anyjax.from_torch(base("llama"))
     with pytest.raises(BadCheckpoint, match="no adapter"):
         load_adapter(model, tmp_path)
     save_adapter(lora(model, 2, "q_proj"), tmp_path)
     with pytest.raises(BadCheckpoint, match="does not fit"):
-        load_adapter(tojax.from_torch(torch.nn.Linear(3, 3)), tmp_path)
+        load_adapter(anyjax.from_torch(torch.nn.Linear(3, 3)), tmp_path)
     file = tmp_path / "adapter_config.json"
     config = json.loads(file.read_text())
     file.write_text(json.dumps(config | {"r": 3}))
@@ -109,7 +109,7 @@ def test_bad_files(tmp_path):
 
 
 def test_only_adapters_are_saved(tmp_path):
-    model = tojax.from_torch(base("llama"))
+    model = anyjax.from_torch(base("llama"))
     with pytest.raises(Unsupported, match="without any"):
         save_adapter(model, tmp_path)
     with pytest.raises(Unsupported, match="norm"):
@@ -124,7 +124,7 @@ def peft_files(tmp_path, kind="llama", dora=False, **options):
     )  # fmt: skip
     theirs = peft.get_peft_model(base(kind), config).eval()
     theirs.save_pretrained(tmp_path)
-    return tojax.from_torch(base(kind)), theirs
+    return anyjax.from_torch(base(kind)), theirs
 
 
 def rewrite(folder, **entries):
@@ -221,11 +221,11 @@ def test_an_embedding_that_the_file_holds_too(tmp_path, name):
 def test_layers_that_peft_has_no_files_for(tmp_path):
     for module in (torch.nn.Linear(3, 3), torch.nn.LSTM(3, 3)):
         with pytest.raises(Unsupported, match="matrices of Linear"):
-            save_adapter(lora(tojax.from_torch(module), 2, "weight"), tmp_path)
+            save_adapter(lora(anyjax.from_torch(module), 2, "weight"), tmp_path)
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3))
     peft.get_peft_model(net, peft.LoraConfig(target_modules=["0"])).save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match="adapter of 0"):
-        load_adapter(tojax.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3))), tmp_path)
+        load_adapter(anyjax.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3))), tmp_path)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])

@@ -5,8 +5,8 @@ import torch
 from jax.sharding import NamedSharding, PartitionSpec
 from torch.utils.data import DataLoader
 
-from tojax.errors import NoData, WrongBatch
-from tojax.train import Batches, Shuffle, numpy_collate, prefetch
+from anyjax.errors import NoData, WrongBatch
+from anyjax.train import Batches, Shuffle, numpy_collate, prefetch
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import WrongBatch
-from tojax.train.data import batching
+import anyjax
+from anyjax.errors import WrongBatch
+from anyjax.train.data import batching
 
-SOURCE = tojax.from_torch(torch.nn.ReLU()).source
+SOURCE = anyjax.from_torch(torch.nn.ReLU()).source
 
 
 def test_tensors_become_arrays():

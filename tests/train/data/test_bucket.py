@@ -4,9 +4,9 @@ import optax
 import pytest
 import torch
 
-import tojax
-from tojax.errors import WrongBatch, WrongValue
-from tojax.train import TrainState, bucket, fit, make_step
+import anyjax
+from anyjax.errors import WrongBatch, WrongValue
+from anyjax.train import TrainState, bucket, fit, make_step
 
 
 def samples(lengths):
@@ -15,7 +15,7 @@ def samples(lengths):
 
 def test_compilations_are_bounded_by_the_sizes():
     torch.manual_seed(0)
-    model, tx = tojax.from_torch(torch.nn.Embedding(40, 3)), optax.sgd(0.1)
+    model, tx = anyjax.from_torch(torch.nn.Embedding(40, 3)), optax.sgd(0.1)
 
     def loss(model, batch):
         return jnp.where(batch["mask"][..., None], model(batch["ids"]), 0).sum()

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tojax.errors import NoData, WrongArguments
-from tojax.train import Batches, Shuffle, numpy_collate
-from tojax.train.data.feed import Position, check_repeatable, feed
+from anyjax.errors import NoData, WrongArguments
+from anyjax.train import Batches, Shuffle, numpy_collate
+from anyjax.train.data.feed import Position, check_repeatable, feed
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import WrongBatch
+from anyjax.train import numpy_collate, pack, segment_mask
 from tests.tolerance import assert_close
-from tojax.errors import WrongBatch
-from tojax.train import numpy_collate, pack, segment_mask
 
 
 def texts(lengths, seed=0):
@@ -33,7 +33,7 @@ def test_labels_are_what_the_text_itself_predicts():
 
 def test_packed_texts_give_the_logits_of_each_alone():
     pytest.importorskip("transformers")
-    model = tojax.from_pretrained("examples/tiny-llama")
+    model = anyjax.from_pretrained("examples/tiny-llama")
     given = texts([7, 5, 7, 5])
     rows = numpy_collate(list(pack(given, 16)))
     mask = segment_mask(rows["segment_ids"])

@@ -6,13 +6,13 @@ import optax
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
+from anyjax.train import TrainState, fit, make_step, restore
+from anyjax.train.run.checkpoint import Best, Checkpoints
 from tests.tolerance import assert_close
 from tests.train.nets import begin, mlp, mse, rows, standard, stateful
 from tests.train.step.test_training_step import Remembers
-from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
-from tojax.train import TrainState, fit, make_step, restore
-from tojax.train.run.checkpoint import Best, Checkpoints
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -69,7 +69,7 @@ def test_another_model_or_optimizer_is_refused(tmp_path):
 
 
 def test_what_code_keeps_in_attributes_comes_back(tmp_path):
-    model, step = tojax.from_torch(Remembers()), make_step(mse, TX)
+    model, step = anyjax.from_torch(Remembers()), make_step(mse, TX)
     options = dict(folder=tmp_path, every=2)
     new = lambda: TrainState.create(model, TX)
     fit(new(), step, [rows()] * 3, **options)

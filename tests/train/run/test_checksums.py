@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from anyjax.errors import BadCheckpoint
+from anyjax.saved.signature import signed
+from anyjax.train import restore
+from anyjax.train.run.checksums import of_arrays
 from tests.train.run.test_checkpoint import fresh, trained
-from tojax.errors import BadCheckpoint
-from tojax.saved.signature import signed
-from tojax.train import restore
-from tojax.train.run.checksums import of_arrays
 
 DTYPES = [
     "bool", "int4", "uint8", "int8", "float8_e4m3fn", "float4_e2m1fn", "bfloat16", "float16",

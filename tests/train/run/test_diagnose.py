@@ -4,11 +4,11 @@ import optax
 import pytest
 import torch
 
+from anyjax.errors import Diverged
+from anyjax.train import fit, make_step
+from anyjax.train.run.diagnose import origin
+from anyjax.train.step.gradients import Gradients
 from tests.train.nets import mlp, mse, rows, stateful
-from tojax.errors import Diverged
-from tojax.train import fit, make_step
-from tojax.train.run.diagnose import origin
-from tojax.train.step.gradients import Gradients
 
 
 class Root(torch.nn.Module):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tojax.errors import NotWritten
-from tojax.train.run.disk import deferring_interrupts, prepare_folder, writing
+from anyjax.errors import NotWritten
+from anyjax.train.run.disk import deferring_interrupts, prepare_folder, writing
 
 
 def test_the_inner_path_is_named():

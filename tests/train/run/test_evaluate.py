@@ -4,11 +4,11 @@ import optax
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import NoData
+from anyjax.train import evaluate
 from tests.train.nets import mlp, mse, rows, stateful
 from tests.train.step.test_training_step import Windowed
-from tojax.errors import NoData
-from tojax.train import evaluate
 
 
 def test_means_are_over_rows_in_evaluation_mode():
@@ -29,7 +29,7 @@ def test_it_takes_the_average_and_more_metrics():
 
 def test_it_is_compiled_once():
     calls = []
-    model = tojax.from_torch(mlp())
+    model = anyjax.from_torch(mlp())
 
     def metric(model, batch):
         calls.append(1)
@@ -41,7 +41,7 @@ def test_it_is_compiled_once():
 
 
 def test_a_buffer_may_decide_shapes():
-    model = tojax.from_torch(Windowed())
+    model = anyjax.from_torch(Windowed())
     assert evaluate(model, [rows()[0]], lambda model, x: {"width": model(x).shape[1]}) == {
         "width": 3.0
     }
@@ -49,4 +49,4 @@ def test_a_buffer_may_decide_shapes():
 
 def test_no_batch_is_an_error():
     with pytest.raises(NoData, match="no batch to evaluate"):
-        evaluate(tojax.from_torch(mlp()), [], mse)
+        evaluate(anyjax.from_torch(mlp()), [], mse)

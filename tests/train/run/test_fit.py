@@ -7,11 +7,11 @@ import pytest
 import torch
 from jax.sharding import NamedSharding, PartitionSpec
 
-import tojax
+import anyjax
+from anyjax.errors import NoData, WrongArguments, WrongBatch
+from anyjax.train import Batches, TrainState, evaluate, fit, make_step, numpy_collate, restore
 from tests.tolerance import assert_close
 from tests.train.nets import begin, mlp, mse, rows
-from tojax.errors import NoData, WrongArguments, WrongBatch
-from tojax.train import Batches, TrainState, evaluate, fit, make_step, numpy_collate, restore
 
 
 def batches(count=24):
@@ -99,7 +99,7 @@ def test_orders_that_nothing_repeats_are_refused_in_a_folder(tmp_path):
 def test_it_says_once_that_it_compiles(capsys):
     """A step that is compiled already, and a run that is over, say nothing."""
     step = make_step(mse, optax.sgd(0.1))
-    state = TrainState.create(tojax.from_torch(mlp()), step.tx)
+    state = TrainState.create(anyjax.from_torch(mlp()), step.tx)
     told = []
     for options in ({"steps": 0}, {"progress": False, "steps": 0}, {"steps": 3}, {"steps": 6}):
         state = fit(state, step, batches(), **options)

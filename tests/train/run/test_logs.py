@@ -3,8 +3,8 @@ import struct
 import numpy as np
 import pytest
 
-from tojax.errors import NotWritten
-from tojax.train.run.logs import Log, open_log, scalars, tensorboard
+from anyjax.errors import NotWritten
+from anyjax.train.run.logs import Log, open_log, scalars, tensorboard
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tojax.train.run.nan_source import first_nonfinite
+from anyjax.train.run.nan_source import first_nonfinite
 
 pytestmark = pytest.mark.sample(every=2)
 

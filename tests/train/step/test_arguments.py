@@ -3,10 +3,10 @@
 import optax
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import WrongArguments
+from anyjax.train import TrainState, evaluate, fit, make_step
 from tests.train.nets import begin, mlp, mse, rows
-from tojax.errors import WrongArguments
-from tojax.train import TrainState, evaluate, fit, make_step
 
 
 def said(call, *args):
@@ -31,7 +31,7 @@ def test_evaluate():
 
 
 def test_make_step_and_create():
-    model, tx = tojax.from_torch(mlp()), optax.sgd(0.1)
+    model, tx = anyjax.from_torch(mlp()), optax.sgd(0.1)
     assert "loss_fn is a GradientTransformation" in said(make_step, tx, mse)
     assert "model is a GradientTransformation" in said(TrainState.create, tx, model)
 

@@ -3,13 +3,13 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-import tojax
+import anyjax
+from anyjax.train.step.forward import StatefulModel
 from tests.train.nets import mlp, rows
-from tojax.train.step.forward import StatefulModel
 
 
 def test_state_goes_from_call_to_call():
-    model = tojax.from_torch(torch.nn.BatchNorm1d(4)).train()
+    model = anyjax.from_torch(torch.nn.BatchNorm1d(4)).train()
     running = StatefulModel(model)
     for _ in range(3):
         running(rows()[0])
@@ -18,7 +18,7 @@ def test_state_goes_from_call_to_call():
 
 
 def test_a_key_of_ones_own_is_taken():
-    model = tojax.from_torch(mlp(torch.nn.Dropout(0.5))).train()
+    model = anyjax.from_torch(mlp(torch.nn.Dropout(0.5))).train()
     running, key = StatefulModel(model, jax.random.key(0)), jax.random.key(5)
     x = rows()[0]
     one, two = running(x, rng=key), running(x, rng=key)
@@ -27,7 +27,7 @@ def test_a_key_of_ones_own_is_taken():
 
 
 def test_apply_takes_other_params_and_leaves_the_state():
-    model = tojax.from_torch(mlp())
+    model = anyjax.from_torch(mlp())
     running = StatefulModel(model)
     zeros = jax.tree.map(jnp.zeros_like, model.params)
     assert not running.apply(zeros, rows()[0]).any()

@@ -2,10 +2,10 @@ import jax
 import numpy as np
 import optax
 
+from anyjax.train.step.gradients import Gradients
+from anyjax.train.step.loss_scale import LossScale
 from tests.tolerance import assert_close
 from tests.train.nets import mlp, mse, rows, stateful
-from tojax.train.step.gradients import Gradients
-from tojax.train.step.loss_scale import LossScale
 
 
 def test_they_are_those_of_jax():
@@ -23,6 +23,6 @@ def test_a_scale_is_taken_out_again():
 
 
 def test_part_i_has_every_nth_row_from_i_on():
-    from tojax.train.step.gradients import _strided_split
+    from anyjax.train.step.gradients import _strided_split
 
     assert _strided_split(np.arange(6), 3).tolist() == [[0, 3], [1, 4], [2, 5]]

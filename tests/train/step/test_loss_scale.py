@@ -1,4 +1,4 @@
-from tojax.train.step.loss_scale import LossScale
+from anyjax.train.step.loss_scale import LossScale
 
 
 def test_it_grows_after_enough_good_steps():

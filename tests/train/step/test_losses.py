@@ -3,10 +3,10 @@ import optax
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import WrongValue
+from anyjax.train import TrainState, loss_of, make_step, model_loss
 from tests.train.nets import mlp, rows, stateful
-from tojax.errors import WrongValue
-from tojax.train import TrainState, loss_of, make_step, model_loss
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -16,7 +16,7 @@ def test_models_of_transformers_have_their_own():
     sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, vocab_size=32)
     config = transformers.BertConfig(**sizes, num_attention_heads=2, max_position_embeddings=16)
     torch.manual_seed(0)
-    model = tojax.from_torch(transformers.BertForSequenceClassification(config)).train()
+    model = anyjax.from_torch(transformers.BertForSequenceClassification(config)).train()
     tx = optax.adamw(1e-2)
     state, step = TrainState.create(model, tx), make_step(model_loss, tx)
     ids = np.arange(24).reshape(4, 6)
@@ -58,7 +58,7 @@ def test_a_loss_module_of_torch(loss):
     module = mlp()
     x, y = rows()
     _, state = stateful(module, optax.sgd(1.0))
-    state, metrics = make_step(loss_of(tojax.from_torch(loss)), optax.sgd(1.0))(state, (x, y))
+    state, metrics = make_step(loss_of(anyjax.from_torch(loss)), optax.sgd(1.0))(state, (x, y))
     value = loss(module(torch.from_numpy(x)), torch.from_numpy(y))
     value.backward()
     np.testing.assert_allclose(metrics["loss"], value.item(), rtol=1e-5)

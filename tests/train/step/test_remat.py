@@ -4,12 +4,12 @@ import optax
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongValue
+from anyjax.train import TrainState, make_step, model_loss
+from anyjax.train.step.gradients import Gradients
 from tests.tolerance import assert_close
 from tests.train.nets import mse, rows, stateful
-from tojax.errors import Unsupported, WrongValue
-from tojax.train import TrainState, make_step, model_loss
-from tojax.train.step.gradients import Gradients
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -62,7 +62,7 @@ def test_a_deep_model_takes_less_memory():
 @pytest.mark.conformance
 def test_a_language_model_learns_the_same():
     pytest.importorskip("transformers")
-    model, tx = tojax.from_pretrained("examples/tiny-llama").train(), optax.adam(1e-3)
+    model, tx = anyjax.from_pretrained("examples/tiny-llama").train(), optax.adam(1e-3)
     ids = np.arange(24).reshape(2, 12)
     results = []
     for which in (False, True):
@@ -73,10 +73,10 @@ def test_a_language_model_learns_the_same():
 
 
 def test_what_cannot_be_chosen_is_told():
-    state = TrainState.create(tojax.from_torch(torch.nn.Linear(4, 2)), optax.sgd(0.1))
+    state = TrainState.create(anyjax.from_torch(torch.nn.Linear(4, 2)), optax.sgd(0.1))
     with pytest.raises(WrongValue, match="remat=True chooses no module of Linear"):
         make_step(mse, optax.sgd(0.1), remat=True)(state, rows())
     exported = jax.export.export(jax.jit(jax.numpy.sin))(jax.ShapeDtypeStruct((4,), "float32"))
-    state = TrainState.create(tojax.from_stablehlo(exported.serialize()), optax.sgd(0.1))
+    state = TrainState.create(anyjax.from_stablehlo(exported.serialize()), optax.sgd(0.1))
     with pytest.raises(Unsupported, match="remat of a model from"):
         make_step(lambda model, x: model(x).sum(), optax.sgd(0.1), remat=True)(state, rows()[0][0])

@@ -5,9 +5,9 @@ import pytest
 import torch
 from jax.sharding import NamedSharding, PartitionSpec
 
-import tojax
+import anyjax
+from anyjax.train import TrainState, make_step
 from tests.train.nets import mlp, mse, rows, stateful
-from tojax.train import TrainState, make_step
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -22,7 +22,7 @@ def test_it_is_a_pytree_of_arrays_alone():
 def test_donation_leaves_the_model_and_the_key_alone():
     """Also of an optimizer that keeps the params it is given."""
     key, tx = jax.random.key(3), optax.lookahead(optax.sgd(0.1), 5, 0.5)
-    model = tojax.from_torch(mlp())
+    model = anyjax.from_torch(mlp())
     fast = optax.LookaheadParams.init_synced(model.params)
     assert fast.fast is model.params
     tx = optax.chain(optax.trace(0.9), optax.sgd(0.1), optax.ema(0.9))
@@ -36,7 +36,7 @@ def test_donation_leaves_the_model_and_the_key_alone():
 
 def test_on_a_mesh_nothing_is_left_on_one_device():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    model = tojax.from_torch(mlp(torch.nn.BatchNorm1d(8)))
+    model = anyjax.from_torch(mlp(torch.nn.BatchNorm1d(8)))
     place = lambda x: jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
     state = TrainState.create(jax.tree.map(place, model), optax.adam(1e-3))
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(state)} == {8}

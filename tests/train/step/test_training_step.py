@@ -8,11 +8,11 @@ import pytest
 import torch
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-import tojax
+import anyjax
+from anyjax.errors import ManyCompilations, WrongBatch, WrongValue
+from anyjax.train import TrainState, make_step
 from tests.tolerance import assert_close
 from tests.train.nets import mlp, mse, rows, stateful
-from tojax.errors import ManyCompilations, WrongBatch, WrongValue
-from tojax.train import TrainState, make_step
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -225,7 +225,7 @@ def test_attributes_join_the_state():
 def test_tensorflow_models_train_as_well():
     keras = pytest.importorskip("keras")
     layers = [keras.layers.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(2)]
-    model = tojax.from_tensorflow(keras.Sequential(layers))
+    model = anyjax.from_tensorflow(keras.Sequential(layers))
     tx = optax.adam(3e-2)
     state, step = TrainState.create(model, tx), make_step(mse, tx)
     losses = []
@@ -254,7 +254,7 @@ def test_batches_of_another_kind_are_refused():
 
 
 def test_many_compilations_are_noticed(monkeypatch):
-    monkeypatch.setattr("tojax.train.step.training_step.MANY", 3)
+    monkeypatch.setattr("anyjax.train.step.training_step.MANY", 3)
     _, state = stateful(mlp(), optax.sgd(0.1))
     step = make_step(mse, optax.sgd(0.1), donate=False)
     x, y = rows()

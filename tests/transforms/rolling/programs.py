@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.source import SourceCache
-from tojax.transforms.rolling.rolled import trace_call
+from anyjax.source import SourceCache
+from anyjax.transforms.rolling.rolled import trace_call
 
 
 @dataclass(frozen=True, eq=False)

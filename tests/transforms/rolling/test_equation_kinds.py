@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend.linear_util import wrap_init
 
-from tojax.transforms.rolling.equation_kinds import Kinds
+from anyjax.transforms.rolling.equation_kinds import Kinds
 
 pytestmark = pytest.mark.sample(every=3)
 

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from tojax.transforms.rolling.equation_kinds import Kinds
-from tojax.transforms.rolling.hoisting import hoist_shared, resolve
+from anyjax.transforms.rolling.equation_kinds import Kinds
+from anyjax.transforms.rolling.hoisting import hoist_shared, resolve
 
 
 def layers(weights, ids, key):

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anyjax.transforms.rolling.loop import Row, Values, evaluate
 from tests.transforms.rolling.programs import program
-from tojax.transforms.rolling.loop import Row, Values, evaluate
 
 pytestmark = pytest.mark.sample(every=3)
 

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
+from anyjax.transforms.rolling.repeats import weights
 from tests.transforms.rolling.programs import program
-from tojax.transforms.rolling.repeats import weights
 
 X = np.ones((2, 4), np.float32)
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import StateDropped, WrongArguments
+from anyjax.transforms import explain, roll, unroll
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.errors import StateDropped, WrongArguments
-from tojax.transforms import explain, roll, unroll
 
 IDS = np.arange(16, dtype=np.int32).reshape(2, 8)
 
@@ -17,7 +17,7 @@ IDS = np.arange(16, dtype=np.int32).reshape(2, 8)
 @pytest.fixture(scope="module")
 def llama():
     module = tiny.llama(num_hidden_layers=4, attention_dropout=0.3, eos_token_id=None)
-    return tojax.from_torch(module)
+    return anyjax.from_torch(module)
 
 
 def test_hidden_states_and_caches(llama):
@@ -41,8 +41,8 @@ def test_dropout(llama):
 
 def test_text(llama):
     """Token for token, with a cache that is filled in a loop over layers."""
-    ours = tojax.generate(roll(llama, IDS), IDS, max_new_tokens=6)
-    assert (ours == tojax.generate(llama, IDS, max_new_tokens=6)).all()
+    ours = anyjax.generate(roll(llama, IDS), IDS, max_new_tokens=6)
+    assert (ours == anyjax.generate(llama, IDS, max_new_tokens=6)).all()
 
 
 def test_back(llama):
@@ -58,7 +58,7 @@ def test_back(llama):
 def test_written_state_comes_back_in_stacks():
     """BatchNorm's statistics."""
     block = lambda: nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-    model = tojax.from_torch(nn.Sequential(*(block() for _ in range(3))).train())
+    model = anyjax.from_torch(nn.Sequential(*(block() for _ in range(3))).train())
     x = np.random.default_rng(0).standard_normal((2, 4, 6, 6), np.float32)
     rolled = roll(model, x)
     assert rolled.state["*.1.running_mean"].shape == (3, 4)
@@ -73,7 +73,7 @@ def test_written_state_comes_back_in_stacks():
 
 def test_quantized_layers(llama):
     """Stacks of packed arrays."""
-    packed = tojax.transforms.quantize(llama, "int8")
+    packed = anyjax.transforms.quantize(llama, "int8")
     rolled = roll(packed, IDS)
     assert rolled.state["model.layers.*.mlp.up_proj.weight.int8"].shape == (4, 32, 48)
     assert_close(rolled(IDS).logits, packed(IDS).logits, reduction=64)
@@ -106,4 +106,4 @@ def test_a_kind_of_call_is_traced_once(llama):
 
 def test_layers_are_quantized_before_they_are_rolled(llama):
     with pytest.raises(WrongArguments, match="rolled"):
-        tojax.transforms.quantize(roll(llama, IDS), "int8")
+        anyjax.transforms.quantize(roll(llama, IDS), "int8")

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import pytest
 
-from tojax.transforms.rolling.rolled import Group
-from tojax.transforms.rolling.stacks import name_of, stacked
+from anyjax.transforms.rolling.rolled import Group
+from anyjax.transforms.rolling.stacks import name_of, stacked
 
 pytestmark = pytest.mark.sample(every=3)
 

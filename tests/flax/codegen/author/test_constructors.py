@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn
 
 pytestmark = pytest.mark.sample(every=15)
@@ -79,14 +79,14 @@ LAYERS = "nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(depth)])"
 
 @pytest.mark.parametrize("cls", [This, Handed, Wrapped, Hidden])
 def test_arguments(cls):
-    text = tojax.flax.source(cls(width=12, depth=2), drawn(3, 8))
+    text = anyjax.flax.source(cls(width=12, depth=2), drawn(3, 8))
     assert "def __init__(self, width=12, depth=2, *, rngs: nnx.Rngs):" in text
     assert f"self.layers = {LAYERS}" in text
     assert "self.scale = width ** (-0.5)" in text or "self.scale = width**-0.5" in text
 
 
 def test_arguments_of_their_own():
-    text = tojax.flax.source(Deeper(0.25, width=12, depth=2), drawn(3, 8))
+    text = anyjax.flax.source(Deeper(0.25, width=12, depth=2), drawn(3, 8))
     head = next(x for x in text.splitlines() if "def __init__" in x)
     assert {"gain=0.25", "depth=2", "width=12"} <= {*head.split("(")[1].split(", ")}
 
@@ -102,5 +102,5 @@ class Both(nn.Module):
 
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_arguments_of_instances(style):
-    text = tojax.flax.source(Both(), drawn(3, 8), style=style)
+    text = anyjax.flax.source(Both(), drawn(3, 8), style=style)
     assert "(12, 2" in text and "(16, 3" in text

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-import tojax.flax.codegen._source  # which fills the table
+import anyjax
+import anyjax.flax.codegen._source  # which fills the table
+from anyjax.errors import WrongSource
+from anyjax.flax.codegen.python import templates
 from tests.flax.codegen.models import drawn
-from tojax.errors import WrongSource
-from tojax.flax.codegen.python import templates
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -65,20 +65,20 @@ def wrong(monkeypatch):
 def test_a_difference_names_its_submodule(wrong, cls, where, style):
     message = rf"(?s)values differ.*where: {where},? .*test_verify\.py:\d+.*why:.*off by"
     with pytest.raises(WrongSource, match=message):
-        tojax.flax.source(cls(), drawn(2, 4), style=style)
-    assert "1.01" in tojax.flax.source(cls(), drawn(2, 4), style=style, check=False)
+        anyjax.flax.source(cls(), drawn(2, 4), style=style)
+    assert "1.01" in anyjax.flax.source(cls(), drawn(2, 4), style=style, check=False)
 
 
 def test_a_gradient_that_differs(monkeypatch):
     monkeypatch.setitem(templates.table, "aten.tanh", "jnp.tanh(jax.lax.stop_gradient(self))")
     with pytest.raises(WrongSource, match=r"the gradient of .*linear"):
-        tojax.flax.source(Odd(), drawn(2, 4))
+        anyjax.flax.source(Odd(), drawn(2, 4))
 
 
 def test_a_gradient_behind_statistics_that_differs(monkeypatch):
     monkeypatch.setitem(templates.table, "aten.tanh", "jnp.tanh(jax.lax.stop_gradient(self))")
     with pytest.raises(WrongSource, match="the gradient of"):
-        tojax.flax.source(nn.Sequential(Odd(), nn.BatchNorm1d(4)), drawn(3, 4))
+        anyjax.flax.source(nn.Sequential(Odd(), nn.BatchNorm1d(4)), drawn(3, 4))
 
 
 class Alone(nn.Module):
@@ -89,7 +89,7 @@ class Alone(nn.Module):
 def test_a_gradient_of_an_input_that_differs(monkeypatch):
     monkeypatch.setitem(templates.table, "aten.tanh", "jnp.tanh(jax.lax.stop_gradient(self))")
     with pytest.raises(WrongSource, match="the gradient of input x"):
-        tojax.flax.source(Alone(), drawn(2, 4))
+        anyjax.flax.source(Alone(), drawn(2, 4))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_gradient_of_an_input_that_differs(monkeypatch):
 def test_another_shape_that_differs(monkeypatch, text):
     monkeypatch.setitem(templates.table, "aten.tanh", text)
     with pytest.raises(WrongSource, match="values of another shape"):
-        tojax.flax.source(Alone(), drawn(2, 5))
+        anyjax.flax.source(Alone(), drawn(2, 5))
 
 
 class Trains(nn.Module):
@@ -120,10 +120,10 @@ class Normed(nn.Module):
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_training_mode(style):
     with pytest.raises(WrongSource, match="no training mode"):
-        tojax.flax.source(Trains(), drawn(2, 4), style=style)
+        anyjax.flax.source(Trains(), drawn(2, 4), style=style)
     for rate in (0.0, 0.5):
         module = Normed(rate).train()
-        tojax.flax.source(module, drawn(3, 4), style=style)
+        anyjax.flax.source(module, drawn(3, 4), style=style)
         assert module.training and not module.norm.num_batches_tracked
 
 
@@ -134,7 +134,7 @@ class More(nn.Module):
 
 def test_outputs_that_only_training_mode_has_are_told():
     with pytest.warns(UserWarning, match="gives other outputs"):
-        tojax.flax.source(More(), drawn(2, 4))
+        anyjax.flax.source(More(), drawn(2, 4))
 
 
 class Endless(nn.Module):
@@ -147,12 +147,12 @@ class Endless(nn.Module):
 
 
 def test_numbers_without_a_size():
-    tojax.flax.source(Endless(), drawn(3, 4))
+    anyjax.flax.source(Endless(), drawn(3, 4))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions(dtype):
-    tojax.flax.source(Net().to(dtype), drawn(2, 4).to(dtype))
+    anyjax.flax.source(Net().to(dtype), drawn(2, 4).to(dtype))
 
 
 def test_inputs_that_are_written_to():
@@ -161,7 +161,7 @@ def test_inputs_that_are_written_to():
             x = x.clone() if x.is_leaf else x
             return x.mul_(2)
 
-    tojax.flax.source(Writes(), drawn(2, 4))
+    anyjax.flax.source(Writes(), drawn(2, 4))
 
 
 class Steep(nn.Module):
@@ -179,7 +179,7 @@ class Steep(nn.Module):
 
 
 def test_rounding_of_a_module_that_insists_on_its_precision(monkeypatch):
-    tojax.flax.source(Steep(), drawn(64, 4))
+    anyjax.flax.source(Steep(), drawn(64, 4))
     monkeypatch.setitem(templates.table, "aten.tanh", "jnp.tanh(self) * 0.5")
     with pytest.raises(WrongSource, match="values differ"):
-        tojax.flax.source(Steep(), drawn(64, 4))
+        anyjax.flax.source(Steep(), drawn(64, 4))

@@ -1,4 +1,4 @@
-"""BertForMaskedLM in Flax's nnx, written by tojax from its PyTorch module."""
+"""BertForMaskedLM in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import dataclasses
 import json

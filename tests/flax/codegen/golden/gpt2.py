@@ -1,4 +1,4 @@
-"""GPT2LMHeadModel in Flax's nnx, written by tojax from its PyTorch module."""
+"""GPT2LMHeadModel in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import dataclasses
 import json

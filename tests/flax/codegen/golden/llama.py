@@ -1,4 +1,4 @@
-"""LlamaForCausalLM in Flax's nnx, written by tojax from its PyTorch module."""
+"""LlamaForCausalLM in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import dataclasses
 import json

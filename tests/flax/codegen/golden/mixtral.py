@@ -1,4 +1,4 @@
-"""MixtralForCausalLM in Flax's nnx, written by tojax from its PyTorch module."""
+"""MixtralForCausalLM in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import dataclasses
 import json

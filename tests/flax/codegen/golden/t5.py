@@ -1,4 +1,4 @@
-"""T5ForConditionalGeneration in Flax's nnx, written by tojax from its PyTorch module."""
+"""T5ForConditionalGeneration in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""UNet in Flax's nnx, written by tojax from its PyTorch module."""
+"""UNet in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import json
 import pathlib

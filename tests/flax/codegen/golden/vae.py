@@ -1,4 +1,4 @@
-"""VAE in Flax's nnx, written by tojax from its PyTorch module."""
+"""VAE in Flax's nnx, written by anyjax from its PyTorch module."""
 
 import json
 import pathlib

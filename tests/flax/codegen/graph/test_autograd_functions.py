@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.flax.codegen.graph.autograd_functions import check_gradients
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.flax.codegen.graph.autograd_functions import check_gradients
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -76,11 +76,11 @@ def test_another_gradient_is_refused():
     ):
         check_gradients(Net(Through), (X,), {})
     with pytest.raises(Unsupported, match="Through"):
-        tojax.flax.source(Net(Through).eval(), X)
+        anyjax.flax.source(Net(Through).eval(), X)
 
 
 def test_written_where_it_is_the_same():
-    assert "class Net" in tojax.flax.source(Net(Square).eval(), X)
+    assert "class Net" in anyjax.flax.source(Net(Square).eval(), X)
 
 
 def test_the_module_is_left_as_it_was():

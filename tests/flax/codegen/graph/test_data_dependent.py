@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.running import arrays, assert_same_values, prepared
 from tests.flax.codegen.tables import Rounds, Tower, drawn
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -49,4 +49,4 @@ class Longest(torch.nn.Module):
 )
 def test_what_each_call_decides_anew_is_refused(module, inputs):
     with pytest.raises(Unsupported):
-        tojax.flax.source(module, *inputs)
+        anyjax.flax.source(module, *inputs)

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import assert_same_gradients, assert_same_values, prepared
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -65,5 +65,5 @@ def test_branches_that_only_write_to_a_mask():
 @pytest.mark.parametrize("cls", [Doubled, Indexed])
 def test_other_branches_are_refused(cls):
     with pytest.raises(Unsupported, match=r"[Dd]ata-dependent|decide"):
-        tojax.flax.source(cls().eval(), drawn(3, 3))
+        anyjax.flax.source(cls().eval(), drawn(3, 3))
     assert not _get_current_function_mode_stack()

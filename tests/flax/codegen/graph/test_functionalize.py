@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.models import drawn
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -59,7 +59,7 @@ PARTS = {
 
 @pytest.mark.parametrize("view", PARTS)
 def test_parts(view):
-    tojax.flax.source(Writes(put(PARTS[view])), drawn(3, 4, 5))
+    anyjax.flax.source(Writes(put(PARTS[view])), drawn(3, 4, 5))
 
 
 def several(y):
@@ -125,7 +125,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes(change):
-    tojax.flax.source(Writes(CHANGES[change]), drawn(3, 4, 5))
+    anyjax.flax.source(Writes(CHANGES[change]), drawn(3, 4, 5))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_parts_that_cannot_be_put_back(view):
     with pytest.raises(
         Unsupported, match=r"(?s)a write through aten\..*test_functionalize\.py:\d+"
     ):
-        tojax.flax.source(Writes(lambda y: view(y).mul_(2)), drawn(3, 4, 5))
+        anyjax.flax.source(Writes(lambda y: view(y).mul_(2)), drawn(3, 4, 5))
 
 
 class Out(nn.Module):
@@ -147,4 +147,4 @@ class Out(nn.Module):
 
 
 def test_out():
-    tojax.flax.source(Out(), drawn(3, 4))
+    anyjax.flax.source(Out(), drawn(3, 4))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tojax.flax.codegen.graph.quiet import LOGGERS, quiet
+from anyjax.flax.codegen.graph.quiet import LOGGERS, quiet
 
 
 def test_all_else_is_printed(capsys, caplog):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.running import arrays, assert_same_gradients, prepared
 from tests.flax.codegen.tables import drawn
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -73,7 +73,7 @@ def test_numbers_of_sizes_are_those_of_the_example(module, inputs):
 
 def test_what_unknown_numbers_are_written_to_is_unknown():
     with pytest.raises(Unsupported):
-        tojax.flax.source(Written(), drawn(6), torch.tensor([2, 3]))
+        anyjax.flax.source(Written(), drawn(6), torch.tensor([2, 3]))
 
 
 class Twice(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn, ids
 from tests.flax.codegen.running import assert_same_values, prepared
 
@@ -47,7 +47,7 @@ def test_a_size_of_1_may_vary(silent, shape):
 def test_tokens_of_one_sequence(silent):
     sizes = dict(hidden_size=16, num_attention_heads=2, intermediate_size=24, vocab_size=96)
     module = BertModel(BertConfig(**sizes, num_hidden_layers=1, max_position_embeddings=16)).eval()
-    text = tojax.flax.source(module, input_ids=ids(1, 7), attention_mask=torch.ones(1, 7))
+    text = anyjax.flax.source(module, input_ids=ids(1, 7), attention_mask=torch.ones(1, 7))
     assert "input_ids: int32 (batch, length)" in text and "reshape(1," not in text
 
 
@@ -68,7 +68,7 @@ class Special(nn.Module):
 @pytest.mark.parametrize(("cls", "why"), [(Squeezed, "invalid for"), (Special, "other values")])
 def test_a_module_for_one_row_is_warned_of(cls, why):
     with pytest.warns(UserWarning, match=rf"(?s)a batch of 1 and {cls.__name__}.*{why}"):
-        tojax.flax.source(cls(), drawn(1, 5, 6))
+        anyjax.flax.source(cls(), drawn(1, 5, 6))
 
 
 def test_tokens_of_one_place_are_warned_of():
@@ -77,7 +77,7 @@ def test_tokens_of_one_place_are_warned_of():
             return tokens.reshape(tokens.shape[0]) * 2.0
 
     with pytest.warns(UserWarning, match="a length of 1 and One"):
-        tojax.flax.source(One(), ids(3, 1))
+        anyjax.flax.source(One(), ids(3, 1))
 
 
 class Timed(nn.Module):
@@ -94,9 +94,9 @@ class Timed(nn.Module):
 def test_other_arrays_of_one_row(silent):
     mask = torch.ones(5, 1, dtype=torch.bool).triu(-2)
     inputs = drawn(1, 5, 6), torch.tensor([0.5]), mask, 2.0
-    assert "float32 (batch, length, features)" in tojax.flax.source(Timed().eval(), *inputs)
+    assert "float32 (batch, length, features)" in anyjax.flax.source(Timed().eval(), *inputs)
 
 
 def test_one_feature_is_no_length(silent):
-    text = tojax.flax.source(nn.Linear(1, 4), drawn(3, 1))
+    text = anyjax.flax.source(nn.Linear(1, 4), drawn(3, 1))
     assert "float32 (batch, 1)" in text

@@ -6,10 +6,10 @@ from flax import nnx
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
+from anyjax.flax.codegen.author.evaluate import field_of
 from tests.flax.codegen.models import Attention, DoubleConv, drawn, ids
 from tests.flax.codegen.running import assert_same_values, loaded, prepared
-from tojax.flax.codegen.author.evaluate import field_of
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -103,7 +103,7 @@ def test_the_place_of_a_module_is_no_number_of_the_author_s():
 
 
 def test_a_constructor_is_the_author_s():
-    text = tojax.flax.source(Wide(6, 16), drawn(2, 5, 6))
+    text = anyjax.flax.source(Wide(6, 16), drawn(2, 5, 6))
     sizes = "features=6, hidden=16, heads=2, expansion=3, depth=2, eps=1e-05"
     assert f"{sizes}, *, rngs: nnx.Rngs" in text
     assert "nnx.Linear(hidden, expansion * hidden, rngs=rngs)" in text
@@ -120,7 +120,7 @@ def test_a_constructor_is_the_author_s():
 )
 def test_other_sizes_from_one_file(cls, first, second, shapes):
     torch.manual_seed(0)
-    file = loaded(tojax.flax.source(cls(*first), drawn(*shapes[0])))
+    file = loaded(anyjax.flax.source(cls(*first), drawn(*shapes[0])))
     for sizes, shape in zip((first, second), shapes):
         module = cls(*sizes).eval()
         model = getattr(file, cls.__name__)(*sizes, rngs=nnx.Rngs(0))
@@ -155,7 +155,7 @@ def test_other_configurations_from_one_file(make, first, second):
     torch.manual_seed(0)
     module, ones = make(**first), torch.ones(2, 7, dtype=torch.int64)
     file = loaded(
-        tojax.flax.source(module, input_ids=ids(2, 7), attention_mask=ones, use_cache=False)
+        anyjax.flax.source(module, input_ids=ids(2, 7), attention_mask=ones, use_cache=False)
     )
     for sizes in (first, second):
         module = make(**sizes)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from tojax.flax.codegen.merge.configs import Configs, Nested
+from anyjax.flax.codegen.merge.configs import Configs, Nested
 
 
 class Inner(SimpleNamespace):

@@ -8,7 +8,7 @@ from flax import nnx
 from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn, ids
 from tests.flax.codegen.running import (
     assert_same_gradients,
@@ -102,7 +102,7 @@ def test_t5_has_a_class_for_each_of_the_author_s_and_serves_other_depths(layers)
     sizes = dict(d_model=24, d_kv=6, d_ff=20, num_heads=4, vocab_size=50, decoder_start_token_id=0)
     inputs = dict(input_ids=ids(2, 7), attention_mask=torch.ones(2, 7, dtype=torch.int64))
     inputs |= dict(decoder_input_ids=ids(2, 5))
-    text = tojax.flax.source(T5ForConditionalGeneration(T5Config(**sizes, num_layers=3)), **inputs)
+    text = anyjax.flax.source(T5ForConditionalGeneration(T5Config(**sizes, num_layers=3)), **inputs)
     module = T5ForConditionalGeneration(T5Config(**sizes, num_layers=layers)).eval()
     names = {type(x).__name__ for x in module.modules()} & set(classes_of(text))
     assert names >= {"T5Attention", "T5Block", "T5Stack"}
@@ -114,7 +114,7 @@ def test_t5_has_a_class_for_each_of_the_author_s_and_serves_other_depths(layers)
 def test_in_linen():
     torch.manual_seed(0)
     module = Stack().eval()
-    text = tojax.flax.source(module, drawn(2, 5, 6), style="linen")
+    text = anyjax.flax.source(module, drawn(2, 5, 6), style="linen")
     file = loaded(text)
     weights = {k: v.detach().numpy() for k, v in module.state_dict().items()}
     variables = file.load_params(weights)
@@ -124,6 +124,6 @@ def test_in_linen():
 
 
 def test_a_model_is_made_without_weights():
-    file = loaded(tojax.flax.source(Stack(), drawn(2, 5, 6)))
+    file = loaded(anyjax.flax.source(Stack(), drawn(2, 5, 6)))
     model = file.Stack(rngs=nnx.Rngs(0))
     assert model.blocks[3].up is None and model.blocks[0].up.kernel.shape == (6, 18)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.flax.codegen.module.class_code import canonical_code
 from tests.flax.codegen.running import assert_same_values, prepared
 from tests.flax.codegen.tables import drawn
-from tojax.errors import Unsupported
-from tojax.flax.codegen.module.class_code import canonical_code
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -46,7 +46,7 @@ def test_later_calls_take_their_inputs_as_the_first():
 
 def test_calls_that_give_different_results_are_refused():
     with pytest.raises(Unsupported, match="calls of pair that do different things") as error:
-        tojax.flax.source(Twice(False).eval(), drawn(3, 4), drawn(3, 4))
+        anyjax.flax.source(Twice(False).eval(), drawn(3, 4), drawn(3, 4))
     assert "module/test_class_code.py" in str(error.value)
 
 

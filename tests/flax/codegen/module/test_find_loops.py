@@ -5,7 +5,7 @@ import torch
 from flax import nnx
 from torch import nn
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import arrays, assert_same_values, loaded, prepared
 
@@ -111,7 +111,7 @@ def test_each_use_of_a_list_is_written(name):
 @pytest.mark.parametrize("name", CASES)
 def test_each_use_of_a_list_is_written_in_linen(name):
     module = made(name)
-    file = loaded(tojax.flax.source(module, drawn(2, SIZE), style="linen"))
+    file = loaded(anyjax.flax.source(module, drawn(2, SIZE), style="linen"))
     weights = file.load_params({k: v.detach().numpy() for k, v in module.state_dict().items()})
     got = file.Uses().apply(weights, *arrays([drawn(4, SIZE)]))
     assert_same_values(module, lambda _: got, (drawn(4, SIZE),))
@@ -119,7 +119,7 @@ def test_each_use_of_a_list_is_written_in_linen(name):
 
 def test_a_list_that_is_used_once_and_in_order_is_a_loop():
     for name in ("parameters, all", "layers, all", "zip, all", "buffers, all but the first"):
-        assert tojax.flax.source(made(name), drawn(2, SIZE)).count("for layer") == 1, name
+        assert anyjax.flax.source(made(name), drawn(2, SIZE)).count("for layer") == 1, name
 
 
 class Shared(nn.Module):
@@ -150,7 +150,7 @@ class FromOne(nn.Module):
 def test_lists_whose_numbers_are_not_their_members(cls):
     module = cls().eval()
     weights = {k: v for k, v in module.state_dict().items() if not k.startswith("layers.2")}
-    file = loaded(tojax.flax.source(module, drawn(2, SIZE)))
+    file = loaded(anyjax.flax.source(module, drawn(2, SIZE)))
     model = getattr(file, cls.__name__)(rngs=nnx.Rngs(0))
     file.load_params(model, {k: v.numpy() for k, v in weights.items()})
     assert_same_values(module, model, (drawn(4, SIZE),))

@@ -5,7 +5,7 @@ import torch
 from flax import nnx
 from torch import nn
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import loaded
 
@@ -32,7 +32,7 @@ def test_parameters_are_initialised_as_their_author_does():
     with torch.no_grad():
         module.gain.normal_()
         module.shift.normal_()
-    file = loaded(tojax.flax.source(module, drawn(3, 64)))
+    file = loaded(anyjax.flax.source(module, drawn(3, 64)))
     model = file.Bare(rngs=nnx.Rngs(0))
     assert (model.gain[...] == 1).all() and (model.shift[...] == 0).all()
     assert abs(jnp.std(model.weight[...]) - 0.5) < 0.03

@@ -7,10 +7,10 @@ import torch
 from flax import nnx
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import arrays, assert_same_values, loaded
-from tojax.errors import Unsupported, WrongArguments
 
 
 class Odd(nn.Module):
@@ -43,8 +43,8 @@ def test_the_rest_is_written():
     torch.manual_seed(0)
     module = Net().eval()
     with pytest.raises(Unsupported, match=r"(?s)i0e.*partial=True"):
-        tojax.flax.source(module, drawn(2, 4))
-    text = tojax.flax.source(module, drawn(2, 4), partial=True)
+        anyjax.flax.source(module, drawn(2, 4))
+    text = anyjax.flax.source(module, drawn(2, 4), partial=True)
     assert "nnx.Linear(4, width, rngs=rngs)" in text and "class Odd" not in text
     file = loaded(text)
     model = file.Net(rngs=nnx.Rngs(0))
@@ -65,6 +65,6 @@ class Top(nn.Module):
 
 def test_nothing_is_left_of_a_module_that_is_refused_itself():
     with pytest.raises(Unsupported, match="i0e"):
-        tojax.flax.source(Top(), drawn(2, 4), partial=True)
+        anyjax.flax.source(Top(), drawn(2, 4), partial=True)
     with pytest.raises(WrongArguments, match="nnx"):
-        tojax.flax.source(Net(), drawn(2, 4), partial=True, style="linen")
+        anyjax.flax.source(Net(), drawn(2, 4), partial=True, style="linen")

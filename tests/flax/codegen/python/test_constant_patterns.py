@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
-from tojax.errors import Unsupported
-from tojax.flax.codegen.python.constant_patterns import difference, expression_for
+import anyjax
+from anyjax.errors import Unsupported
+from anyjax.flax.codegen.python.constant_patterns import difference, expression_for
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -108,4 +108,4 @@ class Keeps(torch.nn.Module):
 
 def test_numbers_that_nobody_has_are_refused():
     with pytest.raises(Unsupported, match="400 numbers that no weights file has"):
-        tojax.flax.source(Keeps(), torch.ones(20, 20))
+        anyjax.flax.source(Keeps(), torch.ones(20, 20))

@@ -1,6 +1,6 @@
 """The text of a file is formatted wherever it is written."""
 
-from tojax.flax.codegen.python.file_text import formatted
+from anyjax.flax.codegen.python.file_text import formatted
 
 
 def test_a_module_in_the_working_folder_is_not_imported(tmp_path, monkeypatch):

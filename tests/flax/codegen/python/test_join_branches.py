@@ -5,7 +5,7 @@ import copy
 
 import pytest
 
-from tojax.flax.codegen.python.join_branches import Guard, Inseparable, branched, text_of
+from anyjax.flax.codegen.python.join_branches import Guard, Inseparable, branched, text_of
 
 
 def body(text: str) -> list[ast.stmt]:

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tojax.flax.codegen.python.peephole import plainer
+from anyjax.flax.codegen.python.peephole import plainer
 
 pytestmark = pytest.mark.sample(every=15)
 

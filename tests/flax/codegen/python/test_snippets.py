@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from flax import nnx
 from torch import nn
 
-import tojax
+import anyjax
 from tests.flax.codegen.models import CNN, drawn
 from tests.flax.codegen.running import assert_same_gradients, assert_same_values, loaded, prepared
 from tests.flax.codegen.style.test_linen import assert_same_slopes
@@ -37,7 +37,7 @@ def test_running_statistics_are_torchs(style, cls):
     torch.manual_seed(0)
     module = cls().eval()
     steps = [drawn(2, 3, 16, 16) if cls is CNN else drawn(2, 3, 2, 2) * i + i for i in (1, 2, 3)]
-    text = tojax.flax.source(module, steps[0], style=style)
+    text = anyjax.flax.source(module, steps[0], style=style)
     file = loaded(text)
     weights = lambda: {k: x.numpy() for k, x in module.state_dict().items()}
     initial = {k: x.copy() for k, x in weights().items()}

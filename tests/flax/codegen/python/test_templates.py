@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
-from tojax.flax.codegen.python.templates import variable
+import anyjax
+from anyjax.flax.codegen.python.templates import variable
 
 pytestmark = pytest.mark.sample(every=15)
 
@@ -37,7 +37,7 @@ def module(name, tmp_path):
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_inputs(name, style, tmp_path):
-    text = tojax.flax.source(module(name, tmp_path), torch.ones(3, 5, 4), style=style)
+    text = anyjax.flax.source(module(name, tmp_path), torch.ones(3, 5, 4), style=style)
     written = variable(name)
     assert written.rstrip("_") == name.rstrip("_")
     assert f"def __call__(self, {written}" in text
@@ -51,5 +51,5 @@ class Counts(nn.Module):
 
 
 def test_fixed_sizes_of_an_input_called_input():
-    text = tojax.flax.source(Counts(), torch.ones(3, 5))
+    text = anyjax.flax.source(Counts(), torch.ones(3, 5))
     assert "if input_.shape != (3, 5):" in text

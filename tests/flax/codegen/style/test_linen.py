@@ -11,18 +11,18 @@ from flax.training.train_state import TrainState
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported
 from tests.flax.codegen.models import CASES, MLP, drawn, ids
 from tests.flax.codegen.running import arrays, assert_same_values, leaves, loaded
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=15)
 
 
 def prepared(module, inputs, **how):
     """(the file, its model, the model's variables)."""
-    file = loaded(tojax.flax.source(module, *inputs, style="linen", **how))
+    file = loaded(anyjax.flax.source(module, *inputs, style="linen", **how))
     return file, getattr(file, type(module).__name__)(), file.load_params(weights(module))
 
 
@@ -148,7 +148,7 @@ def test_llama():
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 def test_weights_that_do_not_fit_are_all_listed(style):
     module = MLP()
-    file = loaded(tojax.flax.source(module, drawn(5, 8), style=style))
+    file = loaded(anyjax.flax.source(module, drawn(5, 8), style=style))
     state = weights(module)
     del state["layers.1.weight"], state["out.bias"]
     state["layers.0.weight"] = np.ones((3, 4), "float32")
@@ -211,7 +211,7 @@ class Scoped(torch.nn.Module):
 
 def test_names_of_linen_s_own_are_refused():
     with pytest.raises(Unsupported, match=r"scope, .*Linen"):
-        tojax.flax.source(Scoped(), drawn(3, 4), style="linen")
+        anyjax.flax.source(Scoped(), drawn(3, 4), style="linen")
 
 
 def test_a_folder_of_weights(tmp_path):
@@ -224,7 +224,7 @@ def test_a_folder_of_weights(tmp_path):
 def test_another_size_takes_its_own_example():
     torch.manual_seed(0)
     module = MLP(width=12, depth=2).eval()
-    file = loaded(tojax.flax.source(MLP(), drawn(5, 8), style="linen"))
+    file = loaded(anyjax.flax.source(MLP(), drawn(5, 8), style="linen"))
     model = file.MLP(width=12, depth=2)
     variables = file.load_params(weights(module), model, *arrays([drawn(3, 8)]))
     assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 8),))
@@ -246,7 +246,7 @@ class Drawn(torch.nn.Module):
 
 
 def test_parameters_are_drawn_as_by_their_author():
-    file = loaded(tojax.flax.source(Drawn(), drawn(3, 64), style="linen"))
+    file = loaded(anyjax.flax.source(Drawn(), drawn(3, 64), style="linen"))
     params = file.Drawn().init(jax.random.key(0), jnp.ones((3, 64)))["params"]
     assert (params["gain"] == 1).all()
     assert 0.4 < params["narrow"].std() < 0.5 and abs(params["narrow"]).max() <= 1
@@ -254,7 +254,7 @@ def test_parameters_are_drawn_as_by_their_author():
 
 
 def test_what_a_reader_sees():
-    text = tojax.flax.source(MLP(), drawn(5, 8), style="linen")
+    text = anyjax.flax.source(MLP(), drawn(5, 8), style="linen")
     assert "nnx" not in text and "torch." not in text
     assert "x = self.drop(nn.relu(layer(x)), deterministic=deterministic)" in text
     assert "class MLP(nn.Module):\n    width: int = 16\n    depth: int = 3\n" in text

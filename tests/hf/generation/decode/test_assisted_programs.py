@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.hf.generation.job.job import Job
 from tests.hf.generation.test_generate import built, padded
 from tests.models import tiny
 from tests.sampling import further
-from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.generation.job.job import Job
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -46,7 +46,7 @@ def test_greedy_equals_transformers(name, steps):
         for key, value in helper.named_parameters():
             value.copy_(torch.from_numpy(np.array(draft.params[key])))
     want = module.generate(ids, assistant_model=helper, **FREE).numpy()
-    got = tojax.generate(model, ids.numpy(), assistant_model=draft, **FREE)
+    got = anyjax.generate(model, ids.numpy(), assistant_model=draft, **FREE)
     np.testing.assert_array_equal(got, want)
     assert 2 <= steps[-1] <= 11
 
@@ -58,12 +58,12 @@ def test_several_prompts(name, steps):
     if name == "bart":
         ids, mask = tiny.ids(9, 3).numpy(), None
     _, model = built(name)
-    free = np.asarray(tojax.generate(model, ids, mask, **FREE))
+    free = np.asarray(anyjax.generate(model, ids, mask, **FREE))
     ends = {"eos_token_id": [int(free[0, -6]), int(free[1, -9])], "pad_token_id": 0}
     for options in (FREE, FREE | ends):
-        want = tojax.generate(model, ids, mask, **options)
+        want = anyjax.generate(model, ids, mask, **options)
         for how in ({"assistant_model": near(name)}, {"prompt_lookup_num_tokens": 3}):
-            got = tojax.generate(model, ids, mask, **how, **options)
+            got = anyjax.generate(model, ids, mask, **how, **options)
             np.testing.assert_array_equal(got, want)
             assert steps[-1] is not None
 
@@ -73,9 +73,9 @@ def test_fewer_calls_than_tokens(steps):
     ids = tiny.ids(9, 2).numpy()
     for count, wanted in ((5, 2), (2, 4), (1, 6)):  # 11 tokens after the first, count + 1 a step
         options = FREE | {"num_assistant_tokens": count, "assistant_confidence_threshold": 0.0}
-        tojax.generate(model, ids, assistant_model=model, **options)
+        anyjax.generate(model, ids, assistant_model=model, **options)
         assert steps[-1] == wanted
-    tojax.generate(model, ids, assistant_model=model, assistant_confidence_threshold=1.1, **FREE)
+    anyjax.generate(model, ids, assistant_model=model, assistant_confidence_threshold=1.1, **FREE)
     assert steps[-1] == 6  # never sure: one token each
 
 
@@ -86,7 +86,7 @@ def test_what_was_written_before_is_looked_up(steps):
     ids = ids[:, :]
     options = FREE | {"prompt_lookup_num_tokens": 4}
     want = module.generate(ids, **options).numpy()
-    np.testing.assert_array_equal(tojax.generate(model, ids.numpy(), **options), want)
+    np.testing.assert_array_equal(anyjax.generate(model, ids.numpy(), **options), want)
     repeats = len(np.unique(want[0, -14:])) < 10
     assert steps[-1] < 11 if repeats else steps[-1] == 11
 
@@ -96,14 +96,14 @@ def test_draws_are_those_without_drafts(steps):
     _, model = built("llama")
     ids = tiny.ids(7, 3).numpy()
     drawn = {"do_sample": True, "temperature": 1.5, "top_k": 20, "rng": jax.random.key(3)}
-    want = tojax.generate(model, ids, **FREE | drawn)
+    want = anyjax.generate(model, ids, **FREE | drawn)
     for how in ({"assistant_model": near("llama")}, {"prompt_lookup_num_tokens": 4}):
-        got = tojax.generate(model, ids, **FREE | drawn, **how)
+        got = anyjax.generate(model, ids, **FREE | drawn, **how)
         np.testing.assert_array_equal(got, want)
     options = FREE | drawn | {"num_assistant_tokens": 3, "assistant_confidence_threshold": 0.0}
-    tojax.generate(model, ids[:1], assistant_model=near("llama"), **options)
+    anyjax.generate(model, ids[:1], assistant_model=near("llama"), **options)
     assert steps[-1] < 9
-    tojax.generate(model, ids, assistant_model=model, **options)
+    anyjax.generate(model, ids, assistant_model=model, **options)
     assert steps[-1] == 3
 
 
@@ -112,8 +112,8 @@ def test_processors_scores_and_streams():
     ids, draft = tiny.ids(7, 1).numpy(), near("llama")
     options = FREE | {"repetition_penalty": 1.6, "no_repeat_ngram_size": 2}
     asked = options | {"return_dict_in_generate": True, "output_scores": True}
-    want = tojax.generate(model, ids, **asked)
-    got = tojax.generate(model, ids, assistant_model=draft, **asked)
+    want = anyjax.generate(model, ids, **asked)
+    got = anyjax.generate(model, ids, assistant_model=draft, **asked)
     np.testing.assert_array_equal(got.sequences, want.sequences)
     for mine, plain in zip(got.scores, want.scores, strict=True):
         np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-4)
@@ -127,7 +127,7 @@ def test_processors_scores_and_streams():
         def end(self):
             self.seen.append(torch.zeros(1, 0))
 
-    tojax.generate(model, ids, assistant_model=draft, streamer=Streamer(), **options)
+    anyjax.generate(model, ids, assistant_model=draft, streamer=Streamer(), **options)
     np.testing.assert_array_equal(torch.cat(Streamer.seen, 1), want.sequences)
 
 
@@ -138,26 +138,26 @@ def test_what_cannot_be_drafted_is_refused():
     for options in refused:
         name = next(iter(options))
         with pytest.raises(Unsupported, match=f"assistant_model together with {name}"):
-            tojax.generate(model, ids, assistant_model=model, **options)
+            anyjax.generate(model, ids, assistant_model=model, **options)
     with pytest.raises(Unsupported, match="prompt_lookup_num_tokens together with num_beams"):
-        tojax.generate(model, ids, prompt_lookup_num_tokens=3, num_beams=2)
+        anyjax.generate(model, ids, prompt_lookup_num_tokens=3, num_beams=2)
     with pytest.raises(Unsupported, match="an encoder on one side"):
-        tojax.generate(model, ids, assistant_model=built("t5")[1])
+        anyjax.generate(model, ids, assistant_model=built("t5")[1])
     with pytest.raises(WrongArguments, match="is a LlamaForCausalLM"):
-        tojax.generate(model, ids, assistant_model=built("llama")[0])
+        anyjax.generate(model, ids, assistant_model=built("llama")[0])
     with pytest.raises(Unsupported, match="generates no text"):
-        tojax.generate(model, ids, assistant_model=tojax.from_torch(tiny.build("vit")[0]))
+        anyjax.generate(model, ids, assistant_model=anyjax.from_torch(tiny.build("vit")[0]))
     with pytest.raises(WrongArguments, match="drafts of 0"):
-        tojax.generate(model, ids, prompt_lookup_num_tokens=0)
+        anyjax.generate(model, ids, prompt_lookup_num_tokens=0)
     for options in ({"assistant_ensemble_weight": 0.5}, {"assistant_tokenizer": object()}):
         with pytest.raises(Unsupported, match=next(iter(options))):
-            tojax.generate(model, ids, assistant_model=model, **options)
+            anyjax.generate(model, ids, assistant_model=model, **options)
     state = built("mamba")[1]
     for large, small in ((state, model), (model, state)):
         with pytest.raises(Unsupported, match="drafts with MambaForCausalLM"):
-            tojax.generate(large, ids, assistant_model=small)
+            anyjax.generate(large, ids, assistant_model=small)
     small = tiny.FAMILIES["llama"]()[1]
     small.vocab_size = 90
-    other = tojax.from_torch(type(built("llama")[0])(small).eval())
+    other = anyjax.from_torch(type(built("llama")[0])(small).eval())
     with pytest.raises(WrongArguments, match="90 tokens"):
-        tojax.generate(model, ids, assistant_model=other)
+        anyjax.generate(model, ids, assistant_model=other)

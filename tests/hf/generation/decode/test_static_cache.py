@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.hf.generation.decode import programs
+from anyjax.hf.generation.job.job import Job
+from anyjax.hf.generation.request.request import build_request
 from tests.models import tiny
-from tojax.hf.generation.decode import programs
-from tojax.hf.generation.job.job import Job
-from tojax.hf.generation.request.request import build_request
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.sample(every=10)
 @pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])
 def test_the_loop_copies_no_cache(batch, heads):
     module = tiny.llama(num_key_value_heads=heads)
-    model, ids = tojax.from_torch(module), tiny.ids(length=16, batch=batch)
+    model, ids = anyjax.from_torch(module), tiny.ids(length=16, batch=batch)
     job = Job(model, build_request(module, ids, {"max_new_tokens": 8}), None, None, None)
     _, stays, carry = job.prefill(job.plan)
     along = programs.extended(job.along, job.plan.total)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.hf.generation.test_generate import built, padded
 from tests.models import tiny
-from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -38,7 +38,7 @@ def test_a_loop_equals_generate(name):
     if name in ("mamba", "t5"):  # no left padding: a state sees it, an encoder pads on the right
         ids, mask = tiny.ids(9, 3).numpy(), None
     ends = {"eos_token_id": -1, "max_new_tokens": 8}
-    want = tojax.generate(model, ids, mask, do_sample=False, **ends)
+    want = anyjax.generate(model, ids, mask, do_sample=False, **ends)
     got = greedy(model, ids, mask, 8)
     np.testing.assert_array_equal(got, want[:, -8:])
 
@@ -90,4 +90,4 @@ def test_misuse_is_refused():
     with pytest.raises(WrongArguments, match="filled"):
         model.cache(8).prefill(model.params, ids)[1].prefill(model.params, ids)
     with pytest.raises(Unsupported, match="generates no text"):
-        tojax.from_torch(tiny.build("vit")[0]).cache(8)
+        anyjax.from_torch(tiny.build("vit")[0]).cache(8)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-import tojax
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 from tests.hf.generation.test_generate import built, padded
 from tests.models import tiny
-from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -42,7 +42,7 @@ def test_more_than_one_program_is_refused(tmp_path, options, said):
 
 
 def test_models_that_do_not_generate(tmp_path):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
     with pytest.raises(Unsupported, match="generates no text"):
         model.save(tmp_path / "m", np.ones((1, 3), "f"), generate=dict(max_new_tokens=4))
     with pytest.raises(Unsupported, match="with an encoder"):
@@ -62,7 +62,7 @@ def test_shapes_alone_are_an_example(tmp_path):
     struct = jax.ShapeDtypeStruct((2, 6), np.int32)
     model.save(tmp_path / "m", struct, use_cache=False, generate=options)
     ids = tiny.ids(6, 2).numpy()
-    got = tojax.load(tmp_path / "m").generate(ids)
+    got = anyjax.load(tmp_path / "m").generate(ids)
     np.testing.assert_array_equal(got, model.generate(ids, **options))
     names = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch, length"), np.int32)
     with pytest.raises(Unsupported, match="the cache is made for a batch"):
@@ -72,7 +72,7 @@ def test_shapes_alone_are_an_example(tmp_path):
 def test_the_program_holds_no_weights_and_runs_everywhere(tmp_path):
     model = built("llama")[1]
     model.save(tmp_path / "m", IDS, use_cache=False, generate=dict(max_new_tokens=4))
-    program = tojax.load(tmp_path / "m").source.extras["generate"][1]
+    program = anyjax.load(tmp_path / "m").source.extras["generate"][1]
     assert program.platforms == ("cpu", "cuda", "tpu")
     assert "stablehlo.while" in program.mlir_module()
     large = {x.shape for x in model.params.values() if x.size > 1000}

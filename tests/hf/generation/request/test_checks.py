@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-import tojax
-from tojax.errors import Unsupported, WrongArguments
+import anyjax
+from anyjax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -15,7 +15,7 @@ TOKENIZER = r'(?s)tokenizer\(texts, padding=True, return_tensors="np"\)'
 
 @pytest.fixture(scope="module")
 def model():
-    return tojax.from_pretrained(DEMO)
+    return anyjax.from_pretrained(DEMO)
 
 
 @pytest.fixture(scope="module")
@@ -26,21 +26,21 @@ def tokenizer():
 def test_texts_and_encodings(model, tokenizer):
     for prompt in ("def f(", ["def f("], tokenizer("def f("), {"input_ids": [[3]]}):
         with pytest.raises(WrongArguments, match=TOKENIZER):
-            tojax.generate(model, prompt, max_new_tokens=2)
+            anyjax.generate(model, prompt, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("option", [{"return_tensors": "jax"}, {"padding": True}])
 def test_options_of_tokenizers(model, option):
     with pytest.raises(Unsupported, match=TOKENIZER):
-        tojax.generate(model, np.array([[3, 4]]), **option)
+        anyjax.generate(model, np.array([[3, 4]]), **option)
 
 
 def test_lists_as_a_tokenizer_gives_them(model, tokenizer):
     inputs = tokenizer(["def f(x):", "x"], padding=True, padding_side="left")
     assert isinstance(inputs["attention_mask"], list)
-    got = tojax.generate(model, **inputs, max_new_tokens=3)
+    got = anyjax.generate(model, **inputs, max_new_tokens=3)
     arrays = inputs.convert_to_tensors("np")
-    np.testing.assert_array_equal(got, tojax.generate(model, **arrays, max_new_tokens=3))
+    np.testing.assert_array_equal(got, anyjax.generate(model, **arrays, max_new_tokens=3))
 
 
 def test_a_call_with_what_is_no_array(model, tokenizer):

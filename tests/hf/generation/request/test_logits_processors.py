@@ -8,9 +8,9 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import logits_process as theirs
 
+from anyjax.hf.generation.decode.programs import likeliest
+from anyjax.hf.generation.request import logits_processors
 from tests.models import tiny
-from tojax.hf.generation.decode.programs import likeliest
-from tojax.hf.generation.request import logits_processors
 
 pytestmark = pytest.mark.sample(every=10)
 

@@ -10,10 +10,10 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
-import tojax
+import anyjax
+from anyjax.hf.generation.request import logits_processors, warpers
 from tests.models import tiny
 from tests.tolerance import assert_close
-from tojax.hf.generation.request import logits_processors, warpers
 
 pytestmark = pytest.mark.sample(every=10)
 
@@ -159,7 +159,7 @@ OPTIONS = {
 def model():
     module = tiny.build("llama")[0]
     module.generation_config.pad_token_id = 0
-    return tojax.from_torch(module)
+    return anyjax.from_torch(module)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -171,7 +171,7 @@ def test_a_new_number_compiles_nothing(model, name):
         for value, length in zip(values, (7, 9, 8)):
             key = {"rng": jax.random.key(3)} if given is SAMPLED else {}
             asked = given | key | {name: value, "max_new_tokens": 4}
-            tojax.generate(model, tiny.ids(length, 2).numpy(), **asked)
+            anyjax.generate(model, tiny.ids(length, 2).numpy(), **asked)
             first = len(found) if first is None else first
     assert found[first:] == []
     assert first or name != "temperature"  # which no other case has compiled
@@ -181,7 +181,7 @@ def test_a_processor_of_ones_own_is_called_again(model):
     """One program, and in it the processor of this call."""
     ids = tiny.ids(7, 2).numpy()
     write = lambda by: np.asarray(
-        tojax.generate(model, ids, max_new_tokens=3, logits_processor=[Shift(by)])
+        anyjax.generate(model, ids, max_new_tokens=3, logits_processor=[Shift(by)])
     )
     want = model.to_torch()
     for by in (3, 5):

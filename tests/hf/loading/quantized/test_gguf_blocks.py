@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tojax.hf.loading.quantized.gguf_blocks import KINDS, grid_of, packed_matrices, rows_in
-from tojax.torch.core import interop
-from tojax.transforms.packed import Packed
+from anyjax.hf.loading.quantized.gguf_blocks import KINDS, grid_of, packed_matrices, rows_in
+from anyjax.torch.core import interop
+from anyjax.transforms.packed import Packed
 
 pytestmark = pytest.mark.sample(every=2)
 

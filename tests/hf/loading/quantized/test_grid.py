@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from tojax.errors import BadCheckpoint
-from tojax.hf.loading.quantized.grid import Grid, fp8_bytes, unpacked_words
-from tojax.torch.core import interop
-from tojax.transforms.numbers import LOADED
-from tojax.transforms.packed import Packed
+from anyjax.errors import BadCheckpoint
+from anyjax.hf.loading.quantized.grid import Grid, fp8_bytes, unpacked_words
+from anyjax.torch.core import interop
+from anyjax.transforms.numbers import LOADED
+from anyjax.transforms.packed import Packed
 
 pytestmark = pytest.mark.sample(every=2)
 

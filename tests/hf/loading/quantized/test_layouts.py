@@ -11,11 +11,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-import tojax
+import anyjax
+from anyjax.errors import BadCheckpoint
+from anyjax.transforms.numbers import LOADED
+from anyjax.transforms.packed import Quantized
 from tests.tolerance import assert_close
-from tojax.errors import BadCheckpoint
-from tojax.transforms.numbers import LOADED
-from tojax.transforms.packed import Quantized
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -215,7 +215,7 @@ def test_parts_that_do_not_fit(said, tmp_path):
     config["quantization_config"] |= more
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadCheckpoint, match=said) as caught:
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
     assert len(str(caught.value).splitlines()) == 5
 
 
@@ -250,9 +250,9 @@ def test_logits_are_those_of_the_rounded_weights(case, tmp_path):
     with torch.no_grad():
         net = write(tmp_path, pack, told)
         want = net(torch.from_numpy(IDS)).logits
-    floats = tojax.from_pretrained(tmp_path, dequantize=True)
+    floats = anyjax.from_pretrained(tmp_path, dequantize=True)
     assert_close(floats.params, {k: v.detach() for k, v in net.named_parameters()}, rtol=1e-6)
-    kept = tojax.from_pretrained(tmp_path, dequantize=False)
+    kept = anyjax.from_pretrained(tmp_path, dequantize=False)
     assert_close([kept(IDS).logits], [want], reduction=512)
     one = jax.jit(lambda ids: kept.apply(kept.params, ids, state=kept.state).logits)
     assert_close([one(IDS[:1, :1])], [want[:1, :1]], reduction=512)
@@ -262,7 +262,7 @@ def test_logits_are_those_of_the_rounded_weights(case, tmp_path):
     assert (name in kept.params) != bool(kind)
     assert "model.layers.1.mlp.up_proj.weight" in kept.params
     if case in FAST:
-        text = tojax.generate(kept, IDS, max_new_tokens=3, do_sample=False)
+        text = anyjax.generate(kept, IDS, max_new_tokens=3, do_sample=False)
         np.testing.assert_array_equal(
-            text, tojax.generate(floats, IDS, max_new_tokens=3, do_sample=False)
+            text, anyjax.generate(floats, IDS, max_new_tokens=3, do_sample=False)
         )

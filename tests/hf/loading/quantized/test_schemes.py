@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import tojax
-from tojax.errors import Unsupported
+import anyjax
+from anyjax.errors import Unsupported
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -35,7 +35,7 @@ def test_unknown_schemes(told, says, tmp_path):
     config = {"model_type": "llama", "quantization_config": told}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(Unsupported, match=f"quantized with .*{says}") as caught:
-        tojax.from_pretrained(tmp_path)
+        anyjax.from_pretrained(tmp_path)
     said = str(caught.value).splitlines()
     assert len(said) == 5
     assert "gptq, awq, compressed-tensors, bitsandbytes, fp8" in said[2]

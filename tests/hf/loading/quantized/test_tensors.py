@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tojax.errors import BadCheckpoint
-from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Reader, read_all
-from tojax.hf.loading.quantized.tensors import matrices
+from anyjax.errors import BadCheckpoint
+from anyjax.hf.loading.checkpoint import stored_in
+from anyjax.hf.loading.deferred import Reader, read_all
+from anyjax.hf.loading.quantized.tensors import matrices
 
 TOLD = {"quant_method": "fp8", "weight_block_size": [2, 2]}
 

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tojax.parallel.estimation.cost.lifetimes import find_peak
-from tojax.parallel.estimation.cost.work import count_work
-from tojax.parallel.estimation.divide.combine import combine
-from tojax.parallel.estimation.divide.nodes import program_of
-from tojax.parallel.estimation.divide.partition import COLLECTIVES, divide
+from anyjax.parallel.estimation.cost.lifetimes import find_peak
+from anyjax.parallel.estimation.cost.work import count_work
+from anyjax.parallel.estimation.divide.combine import combine
+from anyjax.parallel.estimation.divide.nodes import program_of
+from anyjax.parallel.estimation.divide.partition import COLLECTIVES, divide
 
 pytestmark = pytest.mark.sample(every=2)
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -182,7 +182,7 @@ def test_values_and_gradients(name):
     want = function(*tensors)
     grads = torch.autograd.grad(want.sum(), [tensors[i] for i in floats])
     arrays = [jnp.asarray(x.numpy()) for x in given]
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     assert_close(jax.jit(lambda *xs: model.apply({}, *xs))(*arrays), want, reduction=64)
     loss = lambda *xs: model.apply({}, *xs).sum()
     got = jax.jit(jax.grad(loss, argnums=tuple(floats)))(*arrays)
@@ -195,7 +195,7 @@ def test_integers_and_bools():
         right = x[mask].argmax(-1) == labels[mask]
         return right.float().mean(), right.sum(), right.all(), right.any(), (x > 0)[x > 0].all()
 
-    model = tojax.from_torch(accuracy)
+    model = anyjax.from_torch(accuracy)
     got = jax.jit(lambda *xs: model.apply({}, *xs))(X.numpy(), LABELS.numpy())
     assert_close(list(got), list(accuracy(X, LABELS)))
 
@@ -207,12 +207,12 @@ def test_a_mask_that_changes_later():
         mask.logical_not_()
         return (rows + 1).sum() - x[mask].sum()
 
-    model = tojax.from_torch(later)
+    model = anyjax.from_torch(later)
     assert_close(jax.jit(lambda x: model.apply({}, x))(X.numpy()), later(X), reduction=24)
 
 
 def test_batches():
-    model = tojax.from_torch(lambda x: x[x > 0].mean())
+    model = anyjax.from_torch(lambda x: x[x > 0].mean())
     xs = np.stack([X.numpy(), -X.numpy()])
     got = jax.vmap(lambda x: model.apply({}, x))(xs)
     assert_close(got, torch.stack([X[X > 0].mean(), -X[X < 0].mean()]), reduction=24)
@@ -234,7 +234,7 @@ def test_texts_one_behind_the_other(reduction):
     x, cotangent = torch.randn(3, 9, 5, requires_grad=True), torch.tensor([1.0, 2.0, -1.0])
     want = of_speech(x, SPOKEN, reduction=reduction)
     (want * cotangent).sum().backward()
-    loss = lambda x, texts, **other: tojax.from_torch(of_speech).apply({}, x, texts, **other)
+    loss = lambda x, texts, **other: anyjax.from_torch(of_speech).apply({}, x, texts, **other)
     scaled = lambda *xs: (loss(*xs, reduction=reduction) * cotangent.numpy()).sum()
     got = jax.jit(lambda *xs: loss(*xs, reduction=reduction))(x.detach().numpy(), SPOKEN.numpy())
     assert_close(got, want.detach(), reduction=64)
@@ -259,7 +259,7 @@ def test_rows_of_each_element(place):
     x = TEXTS.clone().requires_grad_()
     want = function(x, ENDS)
     want.backward(cotangent)
-    model = tojax.from_torch(function)
+    model = anyjax.from_torch(function)
     got, back = jax.vjp(jax.jit(lambda x: model.apply({}, x, ENDS.numpy())), TEXTS.numpy())
     assert_close(got, want.detach())
     assert_close(back(cotangent.numpy())[0], x.grad, reduction=2)  # tanh, and its square
@@ -270,7 +270,7 @@ def test_rows_of_each_element(place):
 @pytest.mark.parametrize("chosen", [ENDS[:, :4], ENDS.new_zeros(3, 5)], ids=["unlike", "none"])
 def test_rows_of_each_element_that_differ_are_no_numbers(chosen):
     texts = TEXTS[:, : chosen.shape[1]].numpy()
-    traced = jax.jit(lambda x, ends: tojax.from_torch(of_each_text(-1)).apply({}, x, ends))
+    traced = jax.jit(lambda x, ends: anyjax.from_torch(of_each_text(-1)).apply({}, x, ends))
     assert np.isnan(traced(texts, chosen.numpy())).all()
 
 
@@ -290,7 +290,7 @@ def test_rows_of_each_element_that_differ_are_no_numbers(chosen):
 def test_what_shows_how_many_rows_each_element_has(function):
     whole = lambda x, ends: function(x[ends].view(3, -1, 4))
     with pytest.raises(DataDependent, match="x\\[mask\\]"):
-        model = tojax.from_torch(whole)
+        model = anyjax.from_torch(whole)
         jax.jit(lambda x, ends: model.apply({}, x, ends))(TEXTS.numpy(), ENDS.numpy())
 
 
@@ -345,7 +345,7 @@ REFUSED = {
 
 def test_no_label_at_all():
     """torch gives a constant then, which has no gradient."""
-    model = tojax.from_torch(of_labelled)
+    model = anyjax.from_torch(of_labelled)
     loss = jax.jit(jax.value_and_grad(lambda x, w, labels: model.apply({}, x, w, labels)))
     value, grad = loss(X.numpy(), W.numpy(), np.full(4, -1))
     assert value == 0 and not grad.any()
@@ -353,14 +353,14 @@ def test_no_label_at_all():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_shows_the_number_of_rows(name):
-    model = tojax.from_torch(REFUSED[name])
+    model = anyjax.from_torch(REFUSED[name])
     with pytest.raises(DataDependent, match=r"(?s)are traced\n  where: .*padded/test_padded.py"):
         jax.jit(lambda x: model.apply({}, x))(X.numpy())
 
 
 @pytest.mark.parametrize("name", ["a result", "columns", "a size", "len", "extremes", "the first"])
 def test_outside_of_jit_all_is_known(name):
-    model = tojax.from_torch(REFUSED[name])
+    model = anyjax.from_torch(REFUSED[name])
     assert_close(model.apply({}, X.numpy()), REFUSED[name](X), reduction=24)
 
 
@@ -372,4 +372,4 @@ def test_rows_of_an_unknown_number_are_tensors_to_other_code():
         assert not any(isinstance(one, (nn.Parameter, int, list)) for one in kinds)
         return rows.sum() + 0 * x
 
-    np.testing.assert_array_equal(tojax.from_torch(forward)(np.arange(4.0)), np.full(4, 5.0))
+    np.testing.assert_array_equal(anyjax.from_torch(forward)(np.arange(4.0)), np.full(4, 5.0))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -107,7 +107,7 @@ def test_experts_in_a_loop(loop, count):
     module = Mixture(loop, count)
     with torch.no_grad():
         module.gate.bias[0] = -100  # nobody's choice
-    model, x = tojax.from_torch(module), torch.tensor(X, requires_grad=True)
+    model, x = anyjax.from_torch(module), torch.tensor(X, requires_grad=True)
     want = module(x)
     assert_close(model(X), want.detach().numpy(), reduction=32)
     loss = jax.jit(jax.grad(lambda p, x: (model.apply(p, x) ** 2).sum(), (0, 1)))
@@ -122,9 +122,9 @@ def test_experts_in_a_loop(loop, count):
 def test_no_experts_and_no_rows():
     none = nn.Module()
     none.experts = []
-    model = tojax.from_torch(lambda x: masks(none, x, x))
+    model = anyjax.from_torch(lambda x: masks(none, x, x))
     assert not np.asarray(model(X)).any()
-    np.testing.assert_array_equal(tojax.from_torch(added_nothing)(X), X)
+    np.testing.assert_array_equal(anyjax.from_torch(added_nothing)(X), X)
 
 
 def added_nothing(x):
@@ -151,10 +151,10 @@ def test_what_is_refused(name):
         return x if out is None else out.sum()
 
     with pytest.raises(DataDependent):
-        tojax.from_torch(forward)(X)
+        anyjax.from_torch(forward)(X)
 
 
 def test_masks_with_further_indices():
     module = lambda x: (x[x[:, 0] > 0, 1].sum(), x[x[:, 0] > 0, None, 1:].sum())
-    for got, want in zip(tojax.from_torch(module)(X), module(torch.from_numpy(X))):
+    for got, want in zip(anyjax.from_torch(module)(X), module(torch.from_numpy(X))):
         assert_close(got, want.numpy(), reduction=32)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
 from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 
 pytestmark = pytest.mark.sample(every=4)
@@ -55,19 +55,19 @@ def test_places_of_rows(name):
 
 def test_rows_of_an_unknown_number_are_no_result():
     """Outside of a program they are; in one their number is a shape."""
-    model = tojax.from_torch(detected)
+    model = anyjax.from_torch(detected)
     want = detected(torch.from_numpy(BOXES), torch.from_numpy(SCORES))
     got = model.apply({}, BOXES, SCORES)
     assert [x.shape for x in got] == [tuple(x.shape) for x in want]
-    with pytest.raises(tojax.errors.DataDependent):
+    with pytest.raises(anyjax.errors.DataDependent):
         jax.jit(model.apply)({}, BOXES, SCORES)
 
 
 def test_places_of_a_matrix():
     """One vector for each of its dimensions; not as rows of one tensor."""
-    model = tojax.from_torch(lambda b: b[torch.where(b > 2)].sum())
+    model = anyjax.from_torch(lambda b: b[torch.where(b > 2)].sum())
     assert model.apply({}, BOXES) == BOXES[BOXES > 2].sum()
     np.testing.assert_allclose(jax.jit(model.apply)({}, BOXES), BOXES[BOXES > 2].sum(), rtol=1e-6)
-    model = tojax.from_torch(lambda b: (b > 2).nonzero().sum())
-    with pytest.raises(tojax.errors.DataDependent):
+    model = anyjax.from_torch(lambda b: (b > 2).nonzero().sum())
+    with pytest.raises(anyjax.errors.DataDependent):
         jax.jit(model.apply)({}, BOXES)

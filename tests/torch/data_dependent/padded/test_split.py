@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-import tojax
+import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -35,7 +35,7 @@ class Experts(torch.nn.Module):
 
 def test_values_and_gradients():
     module = Experts()
-    model = tojax.from_torch(module)
+    model = anyjax.from_torch(module)
     want = module(torch.tensor(X), torch.tensor(PICKED))
     call = jax.jit(lambda params, x: model.apply(params, x, jax.numpy.asarray(PICKED)))
     assert_close(call(model.params, X), want.detach().numpy(), reduction=4)
@@ -74,6 +74,6 @@ def test_values_and_gradients():
     ],
 )
 def test_any_other_use_is_an_error(use):
-    model = tojax.from_torch(lambda x, picked: use(x, picked.tolist()))
+    model = anyjax.from_torch(lambda x, picked: use(x, picked.tolist()))
     with pytest.raises(DataDependent, match="picked"):
         jax.jit(lambda x, picked: model.apply({}, x, picked))(X, PICKED)

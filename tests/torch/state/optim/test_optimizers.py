@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -227,7 +227,7 @@ def test_twenty_steps(name):
     after = {
         f"{name}.{k}": x.numpy() for name, m in modules.items() for k, x in m.state_dict().items()
     }
-    model = tojax.from_torch(CASES[name]()[0])
+    model = anyjax.from_torch(CASES[name]()[0])
     run = jax.jit(partial(model.apply, mutable=True))
     state, got = model.state, []
     for x, y in zip(XS, YS):
@@ -243,7 +243,7 @@ def test_twenty_steps(name):
 
 def test_many_steps_are_one_program():
     step, _ = CASES["Adam"]()
-    model = tojax.from_torch(step)
+    model = anyjax.from_torch(step)
     assert not model.params
     _, state = model.apply({}, XS[0], YS[0], mutable=True)
 
@@ -260,10 +260,10 @@ def test_back_to_torch_in_the_middle():
     whole, stopped = CASES["Adam"](), CASES["Adam"]()
     for pair in zip(XS[:10], YS[:10]):
         want = whole[0](*map(torch.from_numpy, pair))
-    model = tojax.from_torch(stopped[0])
+    model = anyjax.from_torch(stopped[0])
     for pair in zip(XS[:5], YS[:5]):
         _, state = model.apply({}, *pair, mutable=True)
-        model = tojax.Model({}, {**model.state, **state}, model.source)
+        model = anyjax.Model({}, {**model.state, **state}, model.source)
     model.to_torch()
     for pair in zip(XS[5:10], YS[5:10]):
         got = stopped[0](*map(torch.from_numpy, pair))
@@ -279,7 +279,7 @@ def test_a_state_that_was_there_before():
         want = whole[0](*map(torch.from_numpy, pair))
     for pair in zip(XS[:5], YS[:5]):
         begun[0](*map(torch.from_numpy, pair))
-    model = tojax.from_torch(begun[0])
+    model = anyjax.from_torch(begun[0])
     assert "optimizer.net.0.weight.momentum_buffer" in model.state
     got, _ = model.apply(model.params, XS[5], YS[5], mutable=True)
     assert_close(got, want.detach(), reduction=1000)
@@ -289,7 +289,7 @@ def test_the_users_own_are_left_alone():
     step, modules = CASES["Adam"]()
     optimizer = dict(zip(step.__code__.co_freevars, step.__closure__))["optimizer"].cell_contents
     before = [p.detach().clone() for p in modules["net"].parameters()]
-    model = tojax.from_torch(step)
+    model = anyjax.from_torch(step)
     jax.jit(partial(model.apply, mutable=True))({}, XS[0], YS[0])
     assert not optimizer.state
     for p, old in zip(optimizer.param_groups[0]["params"], before):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler as schedules
 
-import tojax
+import anyjax
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=4)
@@ -52,7 +52,7 @@ def test_as_torch(name, kind):
     x = np.array([1.0, 2.0, 0.0], np.float32)
     step = stepping(name, kind)
     want = [[float(v) for v in step(torch.from_numpy(x))] for _ in range(20)]
-    model = tojax.from_torch(stepping(name, kind))
+    model = anyjax.from_torch(stepping(name, kind))
     run = jax.jit(partial(model.apply, mutable=True))
     state, got = model.state, []
     for _ in range(20):

@@ -1,0 +1,1 @@
+"""The parts of ``anyjax.flax.load_into``: names, layouts, and agreement of numbers."""

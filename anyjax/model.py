@@ -1,0 +1,397 @@
+"""The waist of the house: a pure function plus its params and state, whichever framework it came
+from.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from anyjax import html_text, saved, units
+from anyjax.calls import call, concretization_help, methods
+from anyjax.errors import WrongArguments
+from anyjax.source import Source
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """A model as a pure JAX function plus a params pytree.
+
+    Attributes:
+      params: what an optimizer updates, by the source's own names.
+      state: everything else the model holds: BatchNorm statistics, masks, counters.
+      source: the frontend's callable, static.
+
+    It is a pytree of ``params`` and ``state``, so ``jax.device_put(model, sharding)`` and
+    ``jax.tree.map`` work.
+
+    Example:
+      >>> import jax, numpy as np, torch
+      >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+      >>> x = np.ones((4, 3), np.float32)
+      >>> loss = lambda params: (model.apply(params, x) ** 2).mean()
+      >>> jax.grad(loss)(model.params)["weight"].shape
+      (2, 3)
+    """
+
+    params: dict[str, jax.Array]
+    state: dict[str, jax.Array]
+    source: Source
+
+    def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
+        """Returns the output, jitted: arrays are traced; bool, int, float, str and None are static
+        by themselves.
+
+        Args:
+          *args: as the source's forward takes them; numpy, JAX or source tensors in any
+            pytree.
+          **kwargs: the same, by name.
+          rng: a key, where the forward pass draws random numbers.
+
+        Returns:
+          What the source returns, in its own classes, with JAX arrays.
+
+        Raises:
+          WrongArguments, MissingOps, MissingRng, DataDependent: see anyjax.errors.
+          Exception: what the source raises about values that it checks.
+        """
+        try:
+            return call.call(self, args, kwargs, rng)
+        except (NotImplementedError, TypeError) as error:
+            self._explain(error, args, kwargs)
+            raise
+
+    def apply(
+        self,
+        params: Mapping[str, jax.Array],
+        *args,
+        state: Mapping[str, jax.Array] | None = None,
+        rng: jax.Array | None = None,
+        mutable: bool = False,
+        **kwargs,
+    ) -> Any:
+        """Returns the pure function: what ``jax.jit``, ``grad``, ``vmap`` and ``shard_map`` take.
+
+        Args:
+          params: arrays with the names and shapes of ``model.params``.
+          *args: as the source's forward takes them. Arrays of integers that ``jit`` or
+            ``grad`` do not trace, but a function closes over, may decide shapes.
+          **kwargs: the same, by name.
+          state: arrays as in ``model.state``, which is the default.
+          rng: a key, where the forward pass draws random numbers.
+          mutable: return what the forward pass wrote to the state, too.
+
+        Returns:
+          The output; with ``mutable=True`` the pair (output, new state).
+
+        Raises:
+          WrongArguments, MissingOps, MissingRng, DataDependent: see anyjax.errors.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = anyjax.from_torch(torch.nn.BatchNorm1d(3).train())
+          >>> x = np.ones((4, 3), np.float32)
+          >>> out, state = model.apply(model.params, x, mutable=True)
+          >>> int(state["num_batches_tracked"])
+          1
+        """
+        state = self.state if state is None else state
+        try:
+            out, written = call.apply(self.source, params, state, args, kwargs, rng)
+        except (NotImplementedError, TypeError) as error:
+            self._explain(error, args, kwargs)
+            raise
+        if mutable:
+            return out, {**state, **written}
+        call.warn_dropped(written, state)
+        return out
+
+    def train(self) -> Model:
+        """Returns a new Model in training mode: dropout drops, BatchNorm measures the batch.
+
+        Raises:
+          Unsupported: the program has no training mode, such as an ONNX file's.
+
+        Example:
+          >>> import jax, numpy as np, torch
+          >>> model = anyjax.from_torch(torch.nn.Dropout(0.5)).train()
+          >>> sorted(set(model(np.ones(64, np.float32), rng=jax.random.key(0)).tolist()))
+          [0.0, 2.0]
+        """
+        return replace(self, source=self.source.in_mode(True))
+
+    def eval(self) -> Model:
+        """Returns a new Model in evaluation mode: nothing is random, and no statistics are written.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = anyjax.from_torch(torch.nn.Dropout(0.5)).eval()
+          >>> model(np.ones(3, np.float32)).tolist()
+          [1.0, 1.0, 1.0]
+        """
+        return replace(self, source=self.source.in_mode(False))
+
+    def with_params(self, params: Mapping[str, jax.Array]) -> Model:
+        """Returns a new Model with these params, arrays with the names of ``model.params``.
+
+        Example:
+          >>> import jax, numpy as np, torch
+          >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+          >>> zeros = model.with_params(jax.tree.map(lambda x: 0 * x, model.params))
+          >>> zeros(np.ones(3, np.float32)).tolist()
+          [0.0, 0.0]
+        """
+        return replace(self, params=dict(params))
+
+    def with_state(self, state: Mapping[str, jax.Array]) -> Model:
+        """Returns a new Model with this state, such as ``apply(..., mutable=True)`` returned.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = anyjax.from_torch(torch.nn.BatchNorm1d(3).train())
+          >>> out, state = model.apply(model.params, np.ones((4, 3), np.float32), mutable=True)
+          >>> int(model.with_state(state).state["num_batches_tracked"])
+          1
+        """
+        return replace(self, state=dict(state))
+
+    def to_torch(self) -> Any:
+        """Returns the torch module with params and state written into it.
+
+        Returns:
+          The module that ``from_torch`` was given, written to; a new one where the model came from
+          a checkpoint.
+
+        Raises:
+          Unsupported: the model was not made of a torch module.
+
+        Example:
+          >>> import torch
+          >>> module = torch.nn.Linear(3, 2)
+          >>> model = anyjax.from_torch(module)
+          >>> tripled = model.with_params({k: 3 * v for k, v in model.params.items()})
+          >>> tripled.to_torch() is module
+          True
+        """
+        return self.source.write_back(self.params, self.state)
+
+    def save(
+        self,
+        folder: str | os.PathLike,
+        *args,
+        rng: jax.Array | None = None,
+        shapes: Mapping[str, str] | None = None,
+        constraints: Sequence[str] = (),
+        platforms: Sequence[str] = saved.PLATFORMS,
+        generate: Mapping[str, Any] | None = None,
+        executables: bool = False,
+        **kwargs,
+    ) -> None:
+        """Writes the model so that ``anyjax.load`` runs it again without the source framework.
+
+        A model on a mesh of several processes is saved by all of them together: array by array
+        comes to the first one, which writes.
+
+        Args:
+          folder: where to; it appears whole or not at all.
+          *args: an example of the call to save (shapes and dtypes count, values of
+            arrays do not), or ``jax.ShapeDtypeStruct``s. Without one, every kind of call made with
+            ``model(...)`` so far is saved.
+          rng: the key of that call, where it draws random numbers.
+          **kwargs: its arguments by name.
+          shapes: the arguments that may have other sizes, as ``jax.export.symbolic_shape`` writes
+            them: ``{"input_ids": "batch, length"}``. Sizes of one name are equal in a call; ``...``
+            and ``_`` stand for what the example has.
+          constraints: what holds for these sizes, such as ``("length <= 2048",)``.
+          platforms: what the programs run on: "cpu", "cuda", "rocm", "tpu".
+          generate: options of ``anyjax.generate``, whose whole decoding loop is saved, too. The
+            example is then the longest prompt, in any number of rows where ``shapes`` names its
+            batch; see ``anyjax.generate``.
+          executables: also keep the programs as compiled for this kind of machine and these
+            versions, so that the first call after ``anyjax.load`` compiles nothing; open sizes are
+            those of the example. They are tried in a process of their own. Elsewhere they are not
+            used.
+
+        Raises:
+          WrongArguments: there is neither an example nor a call so far, the folder holds
+            something else, or ``shapes`` do not fit the example.
+          WrongValue: there is no such platform.
+          Unsupported: the model's code asks for a size that is not known.
+          NotWritten: the disk is full, or a compiled program does not run; an earlier save is
+            still there.
+
+        Example:
+          >>> import numpy as np, tempfile, torch
+          >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+          >>> folder = tempfile.mkdtemp() + "/linear"
+          >>> model.save(folder, np.ones((5, 3), np.float32))
+          >>> anyjax.load(folder)(np.ones((5, 3), np.float32)).shape
+          (5, 2)
+        """
+        calls = (
+            [(args, kwargs, rng)] if args or kwargs or rng is not None else call.calls(self.source)
+        )
+        if not calls:
+            raise WrongArguments(
+                "there is no call to save",
+                why="a program is compiled for the shapes of its inputs",
+                do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
+            )
+        extras = []
+        if generate is not None:
+            loop = methods.further(self, "_decoding_loop")
+            extras.append(loop(args, kwargs, shapes, generate))
+        saved.save(
+            self.source,
+            self.params,
+            self.state,
+            folder,
+            calls,
+            shapes=shapes,
+            constraints=constraints,
+            platforms=platforms,
+            extras=extras,
+            executables=executables,
+        )
+
+    def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
+        """Raises an error of ours where JAX's or torch's does not say what to do."""
+        if isinstance(error, NotImplementedError):
+            saved.refuse_vmap(error, self.source)
+        elif isinstance(error, TypeError):
+            concretization_help.refuse_lists(
+                error, dict(zip(self.source.positional, args)) | kwargs
+            )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Model:
+        """Returns a copy with arrays of its own; the source, which never changes, is shared."""
+        params, state = copy.deepcopy((self.params, self.state), memo)
+        return replace(self, params=params, state=state)
+
+    def __getattr__(self, name: str) -> Any:
+        """Looks for a method that a floor above adds."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return methods.further(self, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(x for x in methods.FURTHER if not x.startswith("_"))]
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+    def _repr_html_(self) -> str:
+        first, *rest = describe(self).splitlines()
+        facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
+        return html_text.div(
+            html_text.line(first),
+            html_text.table(("", ""), facts),
+            *(
+                html_text.details(name, f"{len(arrays)} arrays", html_text.tree(arrays))
+                for name, arrays in (("params", self.params), ("state", self.state))
+                if arrays
+            ),
+        )
+
+
+def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:
+    """Returns a model that ``model.save`` wrote; needs JAX alone.
+
+    Outputs of classes that JAX does not know come as dicts with attributes.
+
+    Args:
+      folder: that ``save`` wrote.
+      executables: whether compiled programs in it are used. They are machine code, which can do
+        anything: by default those that this user made on this kind of machine are; True trusts
+        those of others.
+
+    Raises:
+      BadCheckpoint: the folder is none, or damaged, or for a newer JAX.
+      Unsupported: it was saved for other platforms.
+
+    Example:
+      >>> import numpy as np, tempfile, torch
+      >>> folder = tempfile.mkdtemp() + "/relu"
+      >>> anyjax.from_torch(torch.nn.ReLU()).save(folder, np.ones(3, np.float32))
+      >>> anyjax.load(folder)(np.array([-1, 0, 2], np.float32)).tolist()
+      [0.0, 0.0, 2.0]
+    """
+    return Model(*saved.read(folder, executables))
+
+
+jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])
+
+
+def describe(model: Model) -> str:
+    """Returns ``repr(model)``: the call, params by module with sizes, state, source and mode."""
+    source = model.source
+    mode = source.training if isinstance(source.training, tuple) else (source.training,)
+    mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
+    count, nbytes = _total(model.params)
+    precision = getattr(source, "precision", None)
+    lines = [
+        f"Model({source.name} from {source.framework}, {mode_name} mode)",
+        f"  call    {source.name}({_arguments(source.signature)})",
+    ]
+    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {units.size(nbytes)}")
+    groups: dict[str, dict[str, Any]] = {}
+    for name, array in model.params.items():
+        keys = name.split(".")
+        cut = next((i + 1 for i, key in enumerate(keys) if key.isdigit()), min(2, len(keys) - 1))
+        groups.setdefault(".".join(keys[:cut]) or "(root)", {})[name] = array
+    for i, (group, arrays) in enumerate(groups.items()):
+        if i == 16:
+            lines.append(f"          ... and {len(groups) - 16} more modules")
+            break
+        shapes = _shapes(group, arrays)
+        lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}  {shapes}".rstrip())
+    lines.append(f"  state   {len(model.state)} arrays, {_total(model.state)[0]:,} values")
+    if precision is not None:
+        lines.append(f"  float32 {precision}")
+    return "\n".join(lines)
+
+
+WIDTH = 90  # of the call, and of a module's shapes beside its name
+
+
+def _arguments(signature: inspect.Signature) -> str:
+    """Returns the names of a call's arguments with short defaults; types are left out."""
+    names = []
+    for p in signature.parameters.values():
+        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        has_short_default = p.default is not p.empty and len(repr(p.default)) < 12
+        names.append(f"{stars}{p.name}" + (f"={p.default!r}" if has_short_default else ""))
+    return _shortened(names)
+
+
+def _shapes(group: str, arrays: Mapping[str, PyTree]) -> str:
+    """Returns the shapes of a module's arrays, by the part of a name that is theirs."""
+    suffixes = [name.removeprefix(f"{group}.") for name in arrays]
+    return _shortened([f"{k} {[*x.shape]}" for k, x in zip(suffixes, arrays.values())], WIDTH // 2)
+
+
+def _shortened(parts: list[str], width: int = WIDTH) -> str:
+    """With commas, the first ones that there is room for."""
+    shown: list[str] = []
+    room = width
+    for i, item in enumerate(parts):
+        room -= len(item) + 2
+        if room < 0 and i:
+            return ", ".join([*shown, f"... {len(parts) - i} more"])
+        shown.append(item)
+    return ", ".join(shown)
+
+
+def _total(arrays: Mapping[str, PyTree]) -> tuple[int, int]:
+    return sum(a.size for a in arrays.values()), sum(
+        a.size * a.dtype.itemsize for a in arrays.values()
+    )

@@ -1,0 +1,237 @@
+"""A torch module as one side of a comparison."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import ml_dtypes
+import numpy as np
+import torch
+
+from anyjax import trees
+from anyjax.calls.taps import Tap
+from anyjax.parity.sides.dropout import WithoutDropout, dropped, in_modes, masked
+from anyjax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, whole_numbers
+from anyjax.parity.sides.store import Store
+from anyjax.parity.sides.torch_operators import Operator, Recorder
+from anyjax.parity.sides.wide import WIDE, wide
+from anyjax.torch.core import interop
+from anyjax.torch.state.module_copy import shell
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+class TorchSide:
+    """A module that torch runs; its own tensors, buffers and modes stay as they are."""
+
+    name = "torch"
+
+    def __init__(self, module: torch.nn.Module, call: Call, modes: Mapping[str, bool]):
+        self.module, self.modes = module, modes
+        self.call = trees.register((call.args, call.kwargs))
+        with in_modes(module, modes):
+            self.masked = masked(module)
+
+    def kinds(self) -> dict[str, str]:
+        """Returns the class of each module, by path."""
+        return {path: type(module).__name__ for path, module in self.module.named_modules()}
+
+    def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
+        """Computes gradients, see ``Side``."""
+        module = self._copy()
+        with in_modes(module, self.modes), around(wide, without_dropout=True):
+            named = dict(module.named_parameters())
+            params = {k: _cast(x.detach(), wide).requires_grad_() for k, x in named.items()}
+            buffers = {k: _cast(x.clone(), wide) for k, x in module.named_buffers()}
+            args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
+            inputs = {
+                input_name(i): x.requires_grad_()
+                for i, x in enumerate(jax.tree.leaves((args, kwargs)))
+                if isinstance(x, torch.Tensor) and x.is_floating_point()
+            }
+            leaves = dict(reversed(params.items())) | inputs
+            with torch.enable_grad():
+                out = torch.func.functional_call(module, params | buffers, args, kwargs)
+                weights = [torch.from_numpy(c) for c in cotangents]
+                total = sum((x * w.to(x.dtype)).sum() for x, w in zip(floats(out), weights))
+                grads = torch.autograd.grad(total, [*leaves.values()], allow_unused=True)
+            values = {k: [to_numpy(x)] for k, x in zip(leaves, grads) if x is not None}
+        return Passed(values)
+
+    def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
+        """Runs the module, see ``Side``."""
+        record, module = Record(self.masked, forced), self._copy()
+        with record.hooked(module), around(wide, without_dropout=True):
+            out, seconds = self._run(module, wide)
+        record.values[OUTPUT] = [*map(to_numpy, floats(out))]
+        return Passed(record.values, seconds, fixed=record.fixed)
+
+    def operators(self, pattern: str) -> list[Operator]:
+        """Returns the operators that modules with the pattern in their paths call.
+
+        Raises:
+          WrongArguments: no module has such a path.
+        """
+        Tap(pattern).check_paths([path for path, _ in self.module.named_modules()])
+        recorder, module = Recorder(pattern), self._copy()
+        with around(wide=False, without_dropout=True), recorder.hooked(module), recorder:
+            self._run(module)
+        return recorder.operators
+
+    def arguments(self, path: str) -> tuple[tuple, dict[str, PyTree]]:
+        """Returns what a module is first called with."""
+        if path == OUTPUT:
+            return jax.tree.map(partial(_tensor, wide=False), self.call)
+        calls: list[tuple[tuple, dict[str, PyTree]]] = []
+        record = lambda module, args, kwargs: calls.append(copy.deepcopy((args, kwargs)))
+        module = self._copy()
+        inner = module.get_submodule(path)
+        handle = inner.register_forward_pre_hook(record, with_kwargs=True, prepend=True)
+        try:
+            with around(wide=False, without_dropout=True):
+                self._run(module)
+        finally:
+            handle.remove()
+        return calls[0]
+
+    def _copy(self) -> torch.nn.Module:
+        """Returns the module for one pass: what that writes to attributes no other pass sees."""
+        return shell(self.module, settings=True)[0]
+
+    def _run(self, module: torch.nn.Module, wide: bool = False) -> tuple[PyTree, float]:
+        """Calls a copy of the module; returns its output and the seconds that it took."""
+        with ExitStack() as stack:
+            stack.enter_context(in_modes(module, self.modes))
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.enter_context(torch.no_grad())
+            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
+                      if wide or not isinstance(x, torch.nn.Parameter)}  # fmt: skip
+            args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
+            began = time.perf_counter()
+            out = torch.func.functional_call(module, copied, args, kwargs)
+            return out, time.perf_counter() - began
+
+
+class Record:
+    """The values of modules in one forward pass, by hooks; ``forced`` ones take their place.
+
+    Outputs of the modules in ``masked`` are dropped with masks of torch's, unless they are forced.
+    """
+
+    def __init__(self, masked: frozenset[str], forced: Values | None):
+        self.masked, self.forced = masked, forced
+        self.values = Store()
+        self.runs: Counter[str] = Counter()
+        self.fixed: dict[str, str] = {}
+        self.objects: dict[int, tuple[str, object]] = {}  # the objects, so that ids stay theirs
+
+    @contextmanager
+    def hooked(self, module: torch.nn.Module) -> Iterator[None]:
+        """Registers the hooks of submodules for a while."""
+        with ExitStack() as stack:
+            for path, inner in module.named_modules():
+                if path:
+                    enter, leave = partial(self._enter, path), partial(self._leave, path)
+                    handle = inner.register_forward_pre_hook(enter, with_kwargs=True)
+                    stack.callback(handle.remove)
+                    stack.callback(inner.register_forward_hook(leave).remove)
+            yield
+
+    def _key(self, path: str) -> str:
+        return f"{path}#{self.runs[path]}" if self.runs[path] else path
+
+    def _enter(self, path: str, module: torch.nn.Module, args: tuple, kwargs: dict) -> PyTree:
+        key = self._key(path) + INPUTS
+        leaves, structure = trees.plain_leaves((args, kwargs))
+        for place, leaf in leaves.items():
+            self._note(key + place, leaf)
+        if self.forced is None:
+            return None
+        replacements = {
+            k: replaced(x, self.forced.get(key + k))
+            for k, x in leaves.items()
+            if isinstance(x, torch.Tensor)
+        }
+        leaves |= {k: x for k, x in replacements.items() if x is not None}
+        return jax.tree.unflatten(structure, leaves.values())
+
+    def _note(self, key: str, leaf: PyTree) -> None:
+        """Notes an input: a tensor, or the tensors of an object, such as a cache."""
+        tensors = [] if isinstance(leaf, trees.PLAIN) else floats(leaf)
+        if isinstance(leaf, torch.Tensor) and not (tensors or leaf.is_complex()):
+            self.values[key] = whole_numbers(to_numpy(leaf))
+            self.fixed[key] = key
+        elif isinstance(leaf, torch.Tensor):
+            self.values[key] = [*map(to_numpy, tensors)]
+        elif tensors:
+            self.fixed[key], _ = self.objects.setdefault(id(leaf), (key, leaf))
+            if self.fixed[key] == key:
+                self.values[key] = [*map(to_numpy, tensors)]
+
+    def _leave(self, path: str, module: torch.nn.Module, args: tuple, out: PyTree) -> PyTree:
+        key = self._key(path)
+        self.runs[path] += 1
+        if path in self.masked and self.forced is None:
+            out = dropped(module, *args)
+        self.values[key] = [*map(to_numpy, floats(out))]
+        return out if self.forced is None else replaced(out, self.forced.get(key))
+
+
+_wide = wide
+
+
+@contextmanager
+def around(wide: bool, without_dropout: bool) -> Iterator[None]:
+    """Runs torch code in 64 bits if it is to be ``wide``, and with or without dropout."""
+    with _wide() if wide else nullcontext(), WithoutDropout() if without_dropout else nullcontext():
+        yield
+
+
+def floats(tree: PyTree) -> list[torch.Tensor]:
+    """Returns the floating-point tensors in an output, in order."""
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    leaves = jax.tree.leaves(trees.register(tree), is_leaf=is_tensor)
+    return [x for x in leaves if is_tensor(x) and x.is_floating_point()]
+
+
+def replaced(tree: PyTree, arrays: list[np.ndarray] | None) -> PyTree | None:
+    """Returns an output with other floating-point values; None, for no change, if they differ in
+    number or shape.
+    """
+    tensors = floats(tree)
+    if arrays is None or [t.shape for t in tensors] != [a.shape for a in arrays]:
+        return None
+    values = iter(arrays)
+    # by way of 64 bits, which hold any narrower float: numpy has no bfloat16
+    cast = lambda x: torch.from_numpy(np.asarray(next(values), np.float64)).to(x.dtype)
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    change = lambda x: cast(x) if is_tensor(x) and x.is_floating_point() else x
+    return jax.tree.map(change, tree, is_leaf=is_tensor)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Returns a copy of a tensor's values as they are now; bfloat16 stays bfloat16."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.float().numpy(force=True).astype(ml_dtypes.bfloat16)
+    return tensor.numpy(force=True).copy()
+
+
+def _tensor(leaf: PyTree, wide: bool) -> PyTree:
+    """Returns an array as a tensor that the module may write to, anything else as it is."""
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
+        leaf = interop.to_torch(jax.numpy.asarray(leaf))
+        leaf = leaf.long() if leaf.dtype is torch.int32 else leaf
+    return _cast(leaf, wide).detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _cast(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
+    return tensor.detach().to(WIDE.get(tensor.dtype, tensor.dtype)) if wide else tensor

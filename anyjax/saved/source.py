@@ -1,0 +1,262 @@
+"""The source of a loaded model: it runs the program for the kind of call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from anyjax import trees
+from anyjax.dtypes import canonical, fitting
+from anyjax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
+from anyjax.saved.calls import build_output, describe_call, misfit, same
+from anyjax.saved.dimensions import suggested
+from anyjax.saved.executables import in_order
+from anyjax.saved.signature import Json
+from anyjax.source import Source, SourceBase
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSource(SourceBase):
+    """A source of saved programs by kind of call, and of further ones by name: (description,
+    program).
+
+    Its training mode is that of the save.
+    """
+
+    framework: str
+    name: str
+    argument_names: list[str]
+    training: tuple[bool, ...]
+    calls: list[dict[str, Any]]
+    programs: list[Any] = field(repr=False)
+    extras: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict, repr=False)
+    executables: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    module = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Returns the fields, with programs as bytes."""
+        programs = [bytes(x.serialize()) for x in self.programs]
+        extras = [(k, about, bytes(x.serialize())) for k, (about, x) in self.extras.items()]
+        serialized = {"programs": programs, "extras": extras, "executables": {}}
+        return super().__getstate__() | serialized
+
+    def __setstate__(self, state: dict[str, list]) -> None:
+        read = lambda data: jax.export.deserialize(bytearray(data))
+        vars(self).update(state, programs=[*map(read, state["programs"])])
+        vars(self)["extras"] = {k: (about, read(x)) for k, about, x in state["extras"]}
+
+    @property
+    def positional(self) -> list[str]:
+        """Returns the names of the arguments that may be given by position."""
+        return self.argument_names
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments that may be given by position."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(n, kind) for n in self.argument_names])
+
+    def as_array(self, leaf: object) -> Any:
+        """Turns an input leaf into what JAX takes, also tensors of torch and TensorFlow."""
+        if isinstance(leaf, jax.Array) or not hasattr(leaf, "__array__"):
+            return leaf
+        return fitting(np.asarray(leaf.detach() if hasattr(leaf, "detach") else leaf))
+
+    def in_mode(self, training: bool) -> SavedSource:
+        """Returns the source if it was saved in this mode.
+
+        Raises:
+          Unsupported: it was saved in the other mode.
+        """
+        if any(t != training for t in self.training):
+            raise Unsupported(
+                "a saved model has one mode",
+                why="its programs are compiled",
+                do="save the other mode, too",
+            )
+        return self
+
+    def write_back(self, params, state):
+        """Raises Unsupported: there is no module."""
+        raise Unsupported(
+            "a saved model has no torch module",
+            why="it runs without torch",
+            do="keep the checkpoint it came from",
+        )
+
+    def __call__(self, params, state, args, kwargs, rng=None):
+        """Runs the program for this kind of call."""
+        i, arrays, key = self._arguments(state, args, kwargs, rng)
+        program = self.programs[i]
+        _check_weights(program, params, state)
+        return self._result(i, *program.call(dict(params), dict(state), arrays, key))
+
+    def compiled(self, params, state, args, kwargs, rng=None):
+        """Runs the compiled program for this call; returns None if there is none."""
+        if not self.executables:
+            return None
+        i, arrays, key = self._arguments(state, args, kwargs, rng)
+        out = self.execute(f"call-{i}", params, state, arrays, key)
+        return None if out is None else self._result(i, *out)
+
+    def execute(self, name: str, params, state, *arrays) -> Any:
+        """Runs a compiled program; returns None if there is none, for these shapes and devices, or
+        if something is traced.
+        """
+        executable = self.executables.get(name)
+        if executable is None:
+            return None
+        weights = in_order(params), in_order(state)
+        arrays = jax.tree.map(_narrowed, arrays)  # as jit does: numpy's integers have 64 bits
+        leaves, expected = (jax.tree.leaves(x) for x in ((weights, arrays), executable.args_info))
+        fits = len(leaves) == len(expected) and all(map(_fits, leaves, expected))
+        return executable(*weights, *arrays) if fits else None
+
+    def try_executables(self) -> None:
+        """Runs each compiled program on zeros."""
+        for executable in self.executables.values():
+            args, kwargs = executable.args_info
+            zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), args)
+            jax.block_until_ready(executable(*zeros, **kwargs))
+
+    def _arguments(self, state, args, kwargs, rng) -> tuple[int, list, Any]:
+        """Returns (the number of the call that fits, its arrays, the numbers of its key)."""
+        leaves = [self.as_array(x) for x in jax.tree.leaves((args, kwargs))]
+        names = trees.names(args, kwargs, self.positional)
+        i = self._select(leaves, names, rng)
+        call = self.calls[i]
+        _check_known(call["known"], state)
+        by_name = dict(zip(names, leaves))  # the program has its own order of arguments
+        arrays = [by_name[name] for name in call["inputs"] if trees.is_array(by_name[name])]
+        return i, arrays, _key_data(call["rng"], rng)
+
+    def _result(self, i: int, flat, written, holds) -> tuple[Any, trees.Written]:
+        """Returns the output of a program, and what the forward pass wrote."""
+        call = self.calls[i]
+        if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
+            raise ForwardFailed(
+                f"the forward pass of {self.name} checks its values, and a check does not hold",
+                why="the inputs are not what the model takes",
+                do="compare them with those of the source framework, whose own error says more",
+            )
+        return build_output(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
+
+    def _select(self, leaves: Sequence[object], names: list[str], rng: jax.Array | None) -> int:
+        """Returns the number of the call that was saved with these shapes, and with or without a
+        key, else of the first whose sizes fit.
+
+        Raises:
+          WrongArguments: no call fits.
+        """
+        misfits = [misfit(call, leaves, names) for call in self.calls]
+        described = describe_call(leaves, names)
+        priority = lambda call: (
+            not same(call["inputs"], described),
+            (call["rng"] is None) != (rng is None),
+        )
+        for i in sorted(range(len(misfits)), key=lambda i: priority(self.calls[i])):
+            if misfits[i] is None:
+                return i
+        reasons = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, misfits)]
+        raise WrongArguments(
+            f"no program was saved for {json.dumps(described)}",
+            why="saved are " + "; ".join(reasons),
+            do="save it again with an example of this call: model.save(folder, *args, **kwargs), "
+            f"for any size shapes={suggested(names, leaves)}",
+        )
+
+
+def refuse_vmap(error: NotImplementedError, source: Source) -> None:
+    """Raises Unsupported if the error is JAX's about a program of ``jax.export`` under ``vmap``."""
+    if "call_exported" not in str(error):
+        return
+    raise Unsupported(
+        f"jax.vmap over {source.name}, which was loaded",
+        why="its programs are compiled, and JAX has no batching rule for them",
+        do="call it with the whole batch, for which it is saved with a size that is open: "
+        'model.save(folder, x, shapes={"x": "batch, ..."}); or one after the other: jax.lax.map',
+    ) from error
+
+
+def _narrowed(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+    """Returns a numpy array in the dtype that JAX gives it, anything else as it is."""
+    is_numpy = isinstance(array, np.ndarray)
+    return array.astype(canonical(array.dtype), copy=False) if is_numpy else array
+
+
+def _fits(array: jax.Array | np.ndarray, expected: jax.stages.ArgInfo) -> bool:
+    """Returns whether a compiled program takes an array: by shape, dtype and device."""
+    if isinstance(array, jax.core.Tracer) or array.shape != expected.shape:
+        return False
+    if array.dtype != expected.dtype:
+        return False
+    return not isinstance(array, jax.Array) or array.devices() == {jax.devices()[0]}
+
+
+def _shown(call: Json) -> str:
+    constraints = call.get("constraints", [])
+    return json.dumps(call["inputs"]) + (f" with {', '.join(constraints)}" if constraints else "")
+
+
+def _key_data(kind: str | None, rng: jax.Array | None) -> jax.Array | None:
+    """Returns the key's numbers, None if the program takes no key."""
+    if kind is None:
+        return None
+    if rng is None:
+        raise MissingRng(
+            "the call was saved with a key, and there is none",
+            why="its program has the key as an argument",
+            do="pass rng=jax.random.key(0)",
+        )
+    if (implementation := str(jax.random.key_impl(rng))) != kind:
+        raise WrongArguments(
+            f"rng is a key of {implementation}",
+            why=f"the call was saved with one of {kind}",
+            do=f"give that kind: jax.random.key(seed, impl={kind!r})",
+        )
+    return jax.random.key_data(rng)
+
+
+def _check_weights(program: jax.export.Exported, *weights: Mapping[str, Any]) -> None:
+    """Raises WrongArguments if params or state are not those that the program takes."""
+    (*expected, _, _), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
+    wrong = []
+    for pair in zip(expected, weights):
+        want, have = (describe_call([*x.values()], [*x]) for x in pair)
+        wrong += [f"{k} is missing" for k in want if k not in have]
+        wrong += [f"{k} is unknown" for k in have if k not in want]
+        wrong += [f"{k} is {have[k]}, not {v}" for k, v in want.items() if have.get(k, v) != v]
+    if wrong:
+        raise WrongArguments(
+            f"params and state do not fit the program: {'; '.join(wrong[:12])}"
+            + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else ""),
+            why="it was saved for arrays of these names, dtypes and shapes",
+            do="give those, or save the model again with the others",
+        )
+
+
+def _check_known(known: Json, state) -> None:
+    """Raises WrongArguments if the state has other values than the program was made for, and
+    DataDependent if they are traced.
+    """
+    for name, value in known.items():
+        if isinstance(state[name], jax.core.Tracer):
+            raise DataDependent(
+                f"the saved program has {name} = {value}",
+                arguments=(trees.STATE,),
+                why="shapes depend on it, so it is no argument of the program",
+                do="close over the state instead of tracing it",
+            )
+        if np.asarray(state[name]).tolist() != value:
+            raise WrongArguments(
+                f"{name} is {np.asarray(state[name]).tolist()}, in the saved program {value}",
+                why="shapes depend on it, so it is no argument of the program",
+                do="save the model again with the new value",
+            )

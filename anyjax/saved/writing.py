@@ -1,0 +1,127 @@
+"""Writing of a model into a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from safetensors.flax import save_file
+
+from anyjax import multiprocess, trees
+from anyjax.dtypes import shape_of
+from anyjax.saved.about import text_of
+from anyjax.saved.dimensions import symbolic
+from anyjax.saved.executables import Compilation
+from anyjax.saved.executables import check as check_executables
+from anyjax.saved.executables import write as write_executables
+from anyjax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
+from anyjax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
+from anyjax.saved.signature import Json
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+def save(
+    source,
+    params,
+    state,
+    folder: str | os.PathLike,
+    calls: list[tuple],
+    *,
+    shapes: Mapping[str, str] | None = None,
+    constraints: Sequence[str] = (),
+    platforms: Sequence[str] = PLATFORMS,
+    extras: Sequence[Extra] = (),
+    executables: bool = False,
+) -> None:
+    """Writes the folder atomically. All processes that hold parts of the arrays must call this, and
+    the first one writes.
+
+    ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``; calls with equal
+    shapes after ``shapes`` are saved once.
+    """
+    check_platforms(platforms)
+    check_target(folder)
+    options = folder, calls, (shapes, constraints), platforms, extras, executables
+    write = lambda params, state: _write(source, params, state, *options)
+    multiprocess.by_one(write, params, state)
+
+
+def _write(
+    source, params, state, folder, calls, sizes, platforms, extras, executables: bool
+) -> None:
+    with whole(folder, ABOUT) as scratch:
+        model = source, params, state
+        described, compilations = _write_calls(scratch, *model, calls, sizes, platforms)
+        programs = {extra.name: extra.about for extra in extras}
+        for extra in extras:
+            program = export_extra(extra, params, state, platforms)
+            (scratch / f"{extra.name}.jax").write_bytes(program)
+            arrays = [_of_size(x, x) for x in extra.arrays]
+            compilations.append(Compilation(extra.name, program, arrays))
+        of_loaded = getattr(source, "extras", {})
+        for name, (extra_about, program) in of_loaded.items():
+            if programs.setdefault(name, extra_about) is extra_about:
+                (scratch / f"{name}.jax").write_bytes(program.serialize())
+        for name, arrays in (("params", params), ("state", state)):
+            # safetensors writes the memory, which must be in C order
+            ordered: dict[str, Any] = {k: np.asarray(v, order="C") for k, v in arrays.items()}
+            save_file(ordered, scratch / f"{name}.safetensors")
+        compiled = write_executables(scratch, compilations, params, state) if executables else None
+        modes = source.training  # one for each submodule, or one
+        training = list(modes) if isinstance(modes, tuple) else [modes]
+        about = {
+            "format": FORMAT,
+            "jax": jax.__version__,
+            "platforms": list(platforms),
+            "sha256": {file.name: digest(file) for file in sorted(scratch.iterdir())},
+            "name": source.name,
+            "framework": source.framework,
+            "positional": source.positional,
+            "training": training,
+            "calls": described,
+            "programs": programs,
+        }
+        if compiled is not None:
+            about["executables"] = compiled
+        (scratch / ABOUT).write_text(text_of(about))
+        if compiled is not None:
+            check_executables(scratch)
+
+
+def _write_calls(
+    scratch: Path, source, params, state, calls, sizes, platforms
+) -> tuple[list[Json], list[Compilation]]:
+    """Writes a program for each kind of call; returns their descriptions and compilations."""
+    described: dict[str, dict[str, Any]] = {}
+    compilations = []
+    for args, kwargs, rng in calls:
+        example = jax.tree.leaves((args, kwargs))
+        args, kwargs, applicable = symbolic(source, args, kwargs, *sizes)
+        description, program = export_call(source, params, state, args, kwargs, rng, platforms)
+        key = json.dumps([description["inputs"], description["rng"]])
+        if key in described:
+            continue
+        name = f"call-{len(described)}"
+        (scratch / f"{name}.jax").write_bytes(program)
+        shapes = [*map(_of_size, jax.tree.leaves((args, kwargs)), example)]
+        arrays = [x for x in shapes if x is not None]
+        key_data = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
+        compilations.append(Compilation(name, program, [arrays, key_data]))
+        described[key] = description | {"constraints": applicable}
+    return [*described.values()], compilations
+
+
+def _of_size(leaf: PyTree, example: PyTree) -> jax.ShapeDtypeStruct | None:
+    """Returns the shape of an array, with the example's sizes where any is served, or two."""
+    if not trees.is_array(leaf):
+        return None
+    size = lambda *sizes: next((n for n in sizes if isinstance(n, int)), 2)
+    shape = shape_of(leaf)
+    return jax.ShapeDtypeStruct([*map(size, shape.shape, example.shape)], shape.dtype)

@@ -1,0 +1,135 @@
+"""The source of a Model, which a frontend makes: a hashable callable that JAX can trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from anyjax.dtypes import fitting
+from anyjax.errors import Unsupported
+
+
+@dataclass(eq=False)
+class SourceCache:
+    """Programs and notes that calls of a source leave for later ones; copies of it are empty.
+
+    Attributes:
+      variants: the caches of the same source in other modes, by mode.
+      programs: jitted functions of models, by function and names of weights.
+      call_keys: by the key of a call, its program and its kind.
+      call_kinds: the one object for all equal kinds of calls.
+      static_arguments: by structure of the arguments, names of those that are static by value.
+      floats: Python floats so far, by structure and name of an argument.
+      calls: an example of each kind of call, by what tells them apart.
+      notes: what other parts of the package keep, by a key of their own.
+
+    Example:
+      >>> import copy
+      >>> copy.copy(SourceCache(notes={"a": 1})).notes
+      {}
+    """
+
+    variants: dict[Any, SourceCache] = field(default_factory=dict)
+    programs: dict[Any, Any] = field(default_factory=dict)
+    call_keys: dict[Any, Any] = field(default_factory=dict)
+    call_kinds: dict[Any, Any] = field(default_factory=dict)
+    static_arguments: dict[Any, set[str]] = field(default_factory=dict)
+    floats: dict[Any, dict[Any, bool]] = field(default_factory=dict)
+    calls: dict[Any, tuple] = field(default_factory=dict)
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+    def __reduce__(self):
+        return SourceCache, ()
+
+    def variant(self, mode: object, other: object) -> SourceCache:
+        """Returns the cache for the ``other`` mode; this one is that of ``mode``."""
+        self.variants[mode] = self
+        new = self.variants.setdefault(other, SourceCache())
+        new.variants = self.variants
+        return new
+
+
+class Source(Protocol):
+    """A hashable callable that JAX can trace, with params and state as its first arguments."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def positional(self) -> list[str]: ...
+    @property
+    def signature(self) -> Any: ...
+    @property
+    def training(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
+    @property
+    def cache(self) -> SourceCache: ...
+    @property
+    def taps(self) -> tuple[Any, ...]: ...
+    def __call__(
+        self, params, state, args, kwargs, rng=None
+    ) -> tuple[Any, dict[str, jax.Array]]: ...
+    def compiled(self, params, state, args, kwargs, rng=None) -> Any: ...
+    def in_mode(self, training: bool) -> Source: ...
+    def as_array(self, leaf: object) -> Any: ...
+    def tapped(self, tap: Any) -> Source: ...
+    def write_back(self, params, state) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SourceBase:
+    """The base of all sources."""
+
+    cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
+    taps: tuple[Any, ...] = field(default=(), repr=False, kw_only=True)  # calls.taps.Tap
+
+    @property
+    def positional(self) -> list[str]:
+        """Returns the names of the arguments that may be given by position."""
+        parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
+        return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    @property
+    def unpicklable(self) -> str:
+        """The reason why no pickle can hold it, "" where one can."""
+        return ""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Returns the fields alone: what is cached about them has the ids of this process.
+
+        Raises:
+          Unsupported: no pickle can hold it.
+        """
+        if self.unpicklable:
+            raise Unsupported(
+                f"pickle of {self.name} from {self.framework}",  # type: ignore[attr-defined]
+                why=self.unpicklable,
+                do="write it with model.save(folder, *args), and read it with anyjax.load(folder)",
+            )
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def compiled(self, params, state, args, kwargs, rng=None) -> Any:
+        """Returns (output, writes) of a program that is compiled already, None without one."""
+        return None
+
+    def tapped(self, tap: Any) -> Any:
+        """Returns the same source with a tap on its modules.
+
+        Raises:
+          Unsupported: its program has no modules.
+        """
+        framework = self.framework  # type: ignore[attr-defined]
+        raise Unsupported(
+            f"a look inside of a {framework} program",
+            why="its operations belong to no modules",
+            do="convert the model from the framework that it was written in",
+        )
+
+    def as_array(self, leaf: object) -> Any:
+        """Turns an input leaf into what JAX takes."""
+        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf

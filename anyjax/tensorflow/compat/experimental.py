@@ -1,0 +1,5 @@
+"""``tf2jax.experimental``."""
+
+from anyjax.tensorflow.compat import mhlo
+
+__all__ = ["mhlo"]

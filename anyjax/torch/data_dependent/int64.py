@@ -1,0 +1,277 @@
+"""64-bit integers of torch, which JAX computes in 32 bits while x64 is off: a program checks that a
+product, power, sum or shift which may need more does not.
+
+    key = row * columns + column      # of inputs: checked
+    torch.arange(n) * 2               # small: not checked
+
+Small are those whose limit follows from dtypes, constants and the sizes of arrays: positions,
+masks, indices, and what is computed from these. What is checked is computed in floats beside; a
+number that wrapped is off by 2**32, which no rounding is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from anyjax import warn_once
+from anyjax.dtypes import x64
+from anyjax.errors import UncheckedValues, Unsupported
+from anyjax.torch.core import diagnostics, sizes
+from anyjax.torch.core.call import Call
+from anyjax.torch.core.lifting import inner
+from anyjax.torch.core.tensor import JaxTensor, differentiable
+
+INTEGERS = {torch.int64, torch.int32}
+UNKNOWN = 2**31 - 1  # the limit of an input: as large as 32 bits hold
+NUMBERS = (int, float, torch.SymInt)
+LARGE = 1 << 20  # elements of constants that are not looked at
+STEP = 1 << 24  # a sum with a number below, such as the next position, is not checked
+
+# Functions whose results are no larger than their operands, beside views and copies.
+_MOVES = """abs amax amin bitwise_right_shift cat clamp_max clamp_min clone concat constant_pad_nd
+copy diag diag_embed diagonal_scatter div fill flip floor_divide full full_like gather hstack index
+index_fill index_put index_select kthvalue masked_fill masked_scatter masked_select max maximum min
+minimum mode neg new_full new_ones new_zeros ones ones_like relu repeat roll rot90 __rshift__
+scatter select_scatter slice_scatter sort stack take take_along_dim tile topk tril triu
+_unsafe_index _unsafe_view vstack where zeros zeros_like"""
+MOVES = {*_MOVES.split()}
+FILLS = {"constant_pad_nd", "fill", "full", "full_like", "index_fill", "masked_fill", "new_full"}
+FILLS |= {"scatter", "where", "index_put", "clamp_min", "clamp_max"}  # their numbers are values
+PLACES = {"argmax", "argmin", "argsort", "bucketize", "searchsorted"}
+PLACES |= {"count_nonzero", "bincount", "nonzero"}
+PAIRS = {"sort", "topk", "max", "min", "kthvalue", "mode", "median", "cummax", "cummin"}
+STEPS = {"add", "sub"}
+SHIFTS = {"bitwise_left_shift", "__lshift__"}
+SUMS = {"sum", "cumsum"}
+PRODUCTS = {"prod", "cumprod"}
+MATRICES = {"mm": 0, "bmm": 0, "matmul": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1}
+CHECKED = {"mul", "square", "pow", *SHIFTS, *SUMS, *PRODUCTS, *MATRICES}
+
+
+def limit_of(value: object) -> int:
+    """Returns how large the integers of an operand are at most, as far as that is known."""
+    if isinstance(value, (bool, int)):
+        return abs(value)
+    if isinstance(value, float):
+        return math.ceil(abs(value)) if math.isfinite(value) else UNKNOWN
+    if isinstance(value, torch.SymInt):
+        return max(map(abs, sizes.limits(value)))
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return UNKNOWN
+    tensor = inner(value)
+    if isinstance(tensor, JaxTensor):
+        if tensor.limit is not None:
+            return tensor.limit
+    elif 0 < tensor.numel() <= LARGE:
+        return max(abs(int(x)) for x in tensor.long().aminmax())
+    if tensor.dtype is torch.bool:
+        return 1
+    return -torch.iinfo(tensor.dtype).min or 255 if tensor.dtype.itemsize < 4 else UNKNOWN
+
+
+class Operation(NamedTuple):
+    """One call of an operator, whose results are integers."""
+
+    call: Call
+    args: tuple
+    kwargs: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the operator without its overload."""
+        return self.call.op.overloadpacket.__name__
+
+    def argument(self, name: str, at: int, default: object = None) -> Any:
+        """Returns an argument by its name and place."""
+        return self.args[at] if at < len(self.args) else self.kwargs.get(name, default)
+
+    def operand(self, at: int) -> int:
+        """Returns the limit of an operand."""
+        return limit_of(self.args[at])
+
+    def terms(self) -> int:
+        """Counts the elements of the first operand that a result is made of, at most."""
+        tensor, dims = self.args[0], self.argument("dim", 1)
+        if isinstance(dims, int):
+            dims = [dims]
+        if not isinstance(dims, (list, tuple)) or not dims or not tensor.dim():
+            dims = range(tensor.dim())
+        return sizes.count([tensor.shape[d] for d in dims])
+
+    def moved(self) -> int:
+        """Returns the limit of all arguments together."""
+        limits = [1]
+        for value in (*self.args, *self.kwargs.values()):
+            if value is True or (isinstance(value, str) and self.name != "div"):
+                return UNKNOWN  # it adds up
+            filled = self.name in FILLS and isinstance(value, NUMBERS)
+            items = value if isinstance(value, (list, tuple)) else [value]
+            limits += [limit_of(x) for x in items if filled or isinstance(x, torch.Tensor)]
+        return max(limits)
+
+    def limit(self, place: int) -> int:
+        """Returns the limit of a result."""
+        name = self.name
+        if name in PLACES or (name in PAIRS and place == 1):
+            return max(sizes.count(x.shape) for x in self.args if isinstance(x, torch.Tensor))
+        if name in MOVES or name.endswith("_copy") or self.call.op.is_view:
+            return self.moved()
+        return RULES[name](self) if name in RULES else UNKNOWN
+
+    def is_checked(self) -> bool:
+        """Returns whether results may be too large; a sum may go on by a number of positions."""
+        is_sum = self.name in STEPS and min(self.operand(0), self.operand(1)) > STEP
+        return is_sum or self.name in CHECKED
+
+
+def _matrix(x: Operation) -> int:
+    """Limits products of matrices, of ``addmm`` beside a term."""
+    if x.kwargs:  # factors of the two terms
+        return 2 * UNKNOWN
+    first = MATRICES[x.name]
+    most = x.operand(first) * x.operand(first + 1) * sizes.limits(x.args[first].shape[-1])[1]
+    return most + x.operand(0) * first
+
+
+def _step(x: Operation) -> int:
+    return x.operand(0) + x.operand(1) * limit_of(x.argument("alpha", 2, 1))
+
+
+def _product(x: Operation) -> int:
+    """Limits a product; the least input has no negative in 32 bits."""
+    negative = any(type(n) is int and n == -1 for n in x.args)
+    return x.operand(0) * x.operand(1) + negative
+
+
+def _clamp(x: Operation) -> int:
+    ends = [x.argument("min", 1), x.argument("max", 2)]
+    return max(limit_of(x.args[0] if end is None else end) for end in ends)
+
+
+def _bits(x: Operation) -> int:
+    return 1 << max(x.operand(0), x.operand(1)).bit_length()
+
+
+RULES: dict[str, Callable[[Operation], int]] = {
+    "arange": lambda x: max(limit_of(n) for n in x.args if isinstance(n, NUMBERS)),
+    "mul": _product,
+    "square": lambda x: x.operand(0) ** 2,
+    "pow": lambda x: max(x.operand(0), 1) ** min(x.operand(1), 64),
+    "rsub": _step,
+    "sign": lambda x: 1,
+    "one_hot": lambda x: 1,
+    "remainder": lambda x: x.operand(1),
+    "bitwise_and": lambda x: min([n for n in x.args if type(n) is int and n >= 0] or [_bits(x)]),
+    "bitwise_or": _bits,
+    "bitwise_xor": _bits,
+    "clamp": _clamp,
+    **dict.fromkeys(STEPS, _step),
+    **dict.fromkeys(SHIFTS, lambda x: x.operand(0) << min(x.operand(1), 64)),
+    **dict.fromkeys(SUMS, lambda x: x.operand(0) * x.terms()),
+    **dict.fromkeys(PRODUCTS, lambda x: max(x.operand(0), 1) ** min(x.terms(), 64)),
+    **dict.fromkeys(MATRICES, _matrix),
+}
+
+
+def follow(
+    conditions: list[jax.Array] | None,
+    call: Call,
+    args: tuple,
+    kwargs: Mapping[str, object],
+    values: Sequence[object],
+    out: object,
+) -> None:
+    """Notes the limits of integers that were computed; adds a condition if 32 bits may not do,
+    and warns where there are no conditions.
+
+    Raises:
+      Unsupported: the values are known, and 32 bits do not hold them.
+    """
+    if (isinstance(out, JaxTensor) and differentiable(out.dtype)) or x64():
+        return
+    _mark(args, kwargs, out)
+    operation = Operation(call, args, kwargs)
+    for place, result in enumerate(out if isinstance(out, (tuple, list)) else [out]):
+        if not isinstance(result, JaxTensor) or result.dtype not in INTEGERS:
+            continue
+        limit = operation.limit(place)
+        if limit <= UNKNOWN:
+            result.limit = limit
+        elif operation.is_checked() and result.dtype is torch.int64:
+            _check(conditions, call, values, result)
+
+
+def _mark(args: tuple, kwargs: Mapping[str, object], out: object) -> None:
+    """Notes of integers and bools that they were computed from integers that may overflow."""
+    marks = (x.unchecked for x in jax.tree.leaves((args, kwargs)) if isinstance(x, JaxTensor))
+    if (mark := next(filter(None, marks), None)) is None:
+        return
+    for result in out if isinstance(out, (tuple, list)) else [out]:
+        if isinstance(result, JaxTensor) and not differentiable(result.dtype):
+            result.unchecked = mark
+
+
+def unchecked(out: object) -> str | None:
+    """Returns the operator that may have given integers beyond 32 bits, if an output was computed
+    from them and nothing in it can become NaN.
+    """
+    tensors = [inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor)]
+    if any(differentiable(x.dtype) for x in tensors):
+        return None
+    return next((x.unchecked for x in tensors if getattr(x, "unchecked", None)), None)
+
+
+def _check(
+    conditions: list[jax.Array] | None, call: Call, values: Sequence[object], out: JaxTensor
+) -> None:
+    exact = _in_floats(call, values)
+    holds = (jnp.abs(out.array.astype(jnp.float32) - exact) < 2.0**31).all()
+    if not isinstance(holds, jax.core.Tracer):
+        if not holds:
+            raise overflow(call)
+    elif conditions is not None:
+        conditions.append(holds)
+        out.unchecked = f"{call.op} of {diagnostics.where()}"
+    elif call.op.overloadpacket.__name__ not in STEPS:  # those of positions, mostly
+        warn_once.warn(
+            f"{call.op} of 64-bit integers inside a loop or branch is computed in 32 bits and not "
+            'checked; jax.config.update("jax_enable_x64", True) keeps them',
+            UncheckedValues,
+        )
+
+
+def _in_floats(call: Call, values: Sequence[object]) -> jax.Array:
+    """Computes the same, rounded and without a limit; NaN, infinity times 0, is 0."""
+    name, real = call.op.overloadpacket.__name__, jnp.float32
+    if name in SHIFTS:
+        first, second = (jnp.asarray(x).astype(real) for x in values)
+        return first * 2.0**second
+    floats: list[Any] = []
+    for param, value in zip((p for p in call.params if p.kind != "dropped"), values):
+        if isinstance(value, jax.Array):
+            floats.append(value.astype(real))
+        elif param.kind == "array" and type(value) is int:
+            floats.append(float(value))
+        else:
+            floats.append(real if param.kind == "dtype" else value)
+    if name == "pow":  # integers to negative powers are 0, 1 and -1
+        floats[1] = jnp.maximum(floats[1], 0)
+    assert call.row is not None
+    exact = call.row.lowering(*floats)
+    return jnp.where(jnp.isnan(exact), 0, exact)
+
+
+def overflow(call: Call) -> Unsupported:
+    """Returns the error for 64-bit integers that 32 bits do not hold."""
+    return Unsupported(
+        f"{call.op} gives 64-bit integers beyond 2**31",
+        where=diagnostics.where(),
+        why="JAX keeps 32-bit integers unless x64 is on",
+        do='call jax.config.update("jax_enable_x64", True) first',
+    )

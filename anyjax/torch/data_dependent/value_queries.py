@@ -1,0 +1,196 @@
+"""Answers to code that asks for values, or for their number, which only the program knows.
+
+Handlers of the function mode: each gives a result, or NotImplemented to let the call pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from anyjax.errors import DataDependent
+from anyjax.torch.core import diagnostics
+from anyjax.torch.core.lifting import inner, is_traced
+from anyjax.torch.core.tensor import JaxTensor
+from anyjax.torch.data_dependent import assertions, overflow_guards
+from anyjax.torch.data_dependent.padded import padded, rules
+from anyjax.torch.data_dependent.padded import split as padded_split
+from anyjax.torch.data_dependent.traced_index import GET, traced_index
+
+SELECTS = padded.CHOOSE - {GET} | padded.NONZERO
+TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
+SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
+ASKS = {torch.Tensor.__bool__, torch.Tensor.item}
+READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
+
+
+def sizes(mode, func, args, kwargs) -> Any:
+    """``tolist()`` of a vector of integers."""
+    tensor = args[0]
+    vector = tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
+    if not vector or not is_traced(tensor):
+        return NotImplemented
+    error = lambda: mode.trace.data_dependent("Tensor.tolist", [inner(tensor)])
+    mode.trace.unknown.append(padded_split.Sizes(tensor, error))
+    return mode.trace.unknown[-1]
+
+
+def values(mode, func, args, kwargs) -> Any:
+    """Returns the values of a tensor as Python objects."""
+    tensor = inner(args[0])
+    if not isinstance(tensor, JaxTensor):
+        return func(tensor, *args[1:], **kwargs)
+    if isinstance(tensor.array, jax.core.Tracer):
+        raise mode.trace.data_dependent(f"Tensor.{func.__name__}", [tensor])
+    array = np.asarray(tensor.array)
+    return array.tolist() if func is torch.Tensor.tolist else array
+
+
+def ask(mode, func, args, kwargs) -> Any:
+    """``bool(x)``, which is answered, and ``x.item()``, which is the number itself, unknown."""
+    tensor = args[0]
+    if mode.guard is not None or (tensor.numel() != 1 and func is torch.Tensor.item):
+        return NotImplemented
+    if not is_traced(tensor):
+        return NotImplemented
+    if func is torch.Tensor.item and tensor.dtype is not torch.bool:
+        with mode:
+            return tensor.detach().reshape(())
+    answer = condition(mode, func, tensor, sys._getframe(2))
+    return NotImplemented if answer is None else answer
+
+
+def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
+    """Answers a traced condition by the first policy that applies: a check is assumed to pass, of a
+    repair both values are selected from, else the code is forked.
+    """
+    if func is torch.Tensor.__bool__:
+        passing = assertions.passing_at(frame)
+        if passing is not None:
+            assertions.left_out(4)
+            return passing
+        mode.guard = overflow_guards.guard_at(frame, asked)
+        if mode.guard is not None:
+            return mode.guard.entered
+    module = f"{frame.f_globals.get('__name__')}."
+    if module.startswith("torch.optim.") and "!= 0" in linecache.getline(*line_of(frame)):
+        return True  # whether there is momentum, or decay: with one of 0 it is the same
+    is_torchs = module.startswith("torch.")  # see assertions.py
+    if is_torchs or mode.trace.path is None or asked.numel() != 1:
+        return None
+    value = inner(asked)
+    with contextlib.suppress(jax.errors.TracerBoolConversionError):
+        return bool(value.array)  # known where it is only differentiated
+    return mode.trace.path.answer(value.array, mode.trace.data_dependent("bool", [value]))
+
+
+def line_of(frame: FrameType) -> tuple[str, int]:
+    """(file, line) that runs."""
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def repair(mode, func, args, kwargs) -> Any:
+    """Returns the body of an ``if`` on a traced condition, a clamp."""
+    if mode.guard is None or func.__name__ == "__get__":
+        return NotImplemented
+    guard, mode.guard = mode.guard, None
+    if func not in overflow_guards.CLAMPS:
+        raise mode.trace.data_dependent("bool", [inner(guard.condition)])
+    with mode:
+        return guard.select(func, args, kwargs)
+
+
+def unsized(mode, func, args, kwargs) -> Any:
+    """Returns a call that concerns sizes, or rows of a number, that only the program knows."""
+    if not mode.trace.unknown:
+        return NotImplemented
+    unknown = padded_split.concerns(args, kwargs)
+    if unknown is not None:
+        return padded_split.serve(mode, func, args, kwargs, unknown)
+    unsized_operand = padded.concerns(args, kwargs)
+    if unsized_operand is None:
+        return NotImplemented
+    with mode:
+        return rules.serve(func, args, kwargs, unsized_operand)
+
+
+def show(mode, func, args, kwargs) -> Any:
+    """Returns a traced tensor in a message, without a number."""
+    if not is_traced(args[0]):
+        return NotImplemented
+    return f"<{args[0].dtype} {list(args[0].shape)}, traced>"
+
+
+def split(mode, func, args, kwargs) -> Any:
+    """``tensor_split`` at the places that a tensor names."""
+    if len(args) < 2 or not isinstance(args[1], torch.Tensor):
+        return NotImplemented
+    at = values(mode, torch.Tensor.tolist, args[1:2], {})
+    return mode.__torch_function__(func, (), (args[0], at, *args[2:]), kwargs)
+
+
+def select(mode, func, args, kwargs) -> Any:
+    """Serves ``tensor[mask]`` and ``vector.nonzero()`` of unknown values, and ``masked_select``,
+    but not where it would align a smaller mask with the last axes.
+    """
+    leading = padded.leading_mask(args[1]) if func in padded.CHOOSE and len(args) == 2 else None
+    if leading is not None:
+        tensor, (mask, rest) = args[0], leading
+        depth = mask.dim() if func is GET else tensor.dim()
+        if not is_traced(mask) or mask.shape != tensor.shape[:depth]:
+            return NotImplemented
+        with mode:
+            tensor = tensor[(*[slice(None)] * depth, *rest)] if rest else tensor
+            mode.trace.unknown.append(padded.chosen(tensor, mask, unknown(mode, mask)))
+        return mode.trace.unknown[-1]
+    single = len(args) == 1 and not kwargs.keys() - {"as_tuple"}
+    if func in padded.NONZERO and single and is_traced(args[0]):
+        if args[0].dim() == 1:
+            return places(mode, func, args[0], **kwargs)
+        if args[0].dim() and (func is torch.where or kwargs.get("as_tuple")):
+            return coordinates(mode, args[0])
+    return NotImplemented
+
+
+def places(mode, func, vector, as_tuple=False) -> Any:
+    """``vector.nonzero()``."""
+    with mode:
+        rows = padded.nonzero(vector, unknown(mode, vector))
+        mode.trace.unknown.append(rows)
+        return (rows,) if as_tuple or func is torch.where else rows.like(rows.rows[:, None])
+
+
+def coordinates(mode, tensor) -> tuple:
+    """``tensor.nonzero(as_tuple=True)`` of several dimensions."""
+    with mode:
+        rows = padded.nonzero(tensor.reshape(-1), unknown(mode, tensor))
+        several, rest = [], rows.rows
+        for size in (max(n, 1) for n in reversed(tensor.shape)):  # of 0 there are no places
+            several.append(rows.like(rest % size))
+            rest = rest // size
+    mode.trace.unknown += several
+    return (*reversed(several),)
+
+
+def unknown(mode, mask) -> Callable[..., DataDependent]:
+    """Returns the error for what needs to know how many rows ``mask`` chooses."""
+    place = diagnostics.where()
+    return lambda what="a use of x[mask]": mode.trace.data_dependent(
+        what, [inner(mask)], place=place
+    )
+
+
+def pick(mode, func, args, kwargs) -> Any:
+    """``x[i]`` where ``i`` is a traced integer."""
+    if not traced_index(args):
+        return NotImplemented
+    with mode:
+        return (mode.picked.get if func is GET else mode.picked.put)(*args)

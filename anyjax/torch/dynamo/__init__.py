@@ -1,0 +1,1 @@
+"""``torch.compile(model, backend="anyjax")``: graphs of Dynamo and AOTAutograd as XLA programs."""

@@ -1,0 +1,212 @@
+"""Values and functions that cross over between torch and JAX, where tensors are views of arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import torch
+
+from anyjax import trees
+from anyjax.errors import Unsupported
+from anyjax.torch.core import diagnostics, dtypes
+from anyjax.torch.core.keys import Keys
+from anyjax.torch.eager import random_keys
+from anyjax.torch.eager.mode import on_jax
+from anyjax.torch.eager.tensor import EagerTensor
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+SEED = "anyjax_seed"  # the argument of a compiled function that its random numbers come from
+
+
+def torch_view_elem(value: PyTree) -> Any:
+    """Returns what torch code takes for a value of JAX: a tensor around an array, without a copy; a
+    ``torch.dtype`` for a dtype; a function of tensors (``call_jax``) for a function. Anything else
+    stays.
+
+    Without ``jax_enable_x64``, integers of 32 bits are ``torch.int64``, as torch code expects.
+    """
+    if isinstance(value, jax.Array):
+        return EagerTensor(value)
+    if isinstance(value, np.dtype):
+        return dtypes.TO_TORCH[value]
+    return functools.partial(call_jax, value) if callable(value) else value
+
+
+def jax_view_elem(value: PyTree) -> Any:
+    """Returns what JAX takes for a value of torch: the array of a tensor, without a copy and
+    without its history; a dtype for a ``torch.dtype``; a function of arrays (``call_torch``) for a
+    function. Modules, and anything else, stay.
+
+    Raises:
+      Unsupported: a tensor is not on JAX.
+    """
+    if isinstance(value, EagerTensor):
+        return value.jax()
+    if isinstance(value, torch.Tensor):
+        raise Unsupported(
+            f"a {value.dtype}{[*value.shape]} of torch in the place of a tensor on JAX",
+            where=diagnostics.where(),
+            why="it has no array, and to make one is a copy",
+            do="move it once: anyjax.torch.interop.to_jax(x)",
+        )
+    if isinstance(value, torch.dtype):
+        return dtypes.to_jax(value)
+    is_function = callable(value) and not isinstance(value, torch.nn.Module)
+    return functools.partial(call_torch, value) if is_function else value
+
+
+def torch_view(tree: PyTree) -> Any:
+    """Returns a pytree with torch's views of its leaves, see ``torch_view_elem``.
+
+    Example:
+      >>> import jax.numpy as jnp, torch
+      >>> array = jnp.ones(3)
+      >>> x = torch_view({"x": array})["x"]
+      >>> isinstance(x, torch.Tensor), x.jax() is array
+      (True, True)
+    """
+    return jax.tree.map(torch_view_elem, trees.register(tree))
+
+
+def jax_view(tree: PyTree) -> Any:
+    """Returns a pytree with JAX's views of its leaves, see ``jax_view_elem``.
+
+    Example:
+      >>> jax_view(torch_view(jax.numpy.ones(2)))
+      Array([1., 1.], dtype=float32)
+    """
+    is_leaf = lambda x: isinstance(x, torch.Tensor)
+    return jax.tree.map(jax_view_elem, trees.register(tree), is_leaf=is_leaf)
+
+
+def call_jax(jax_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTree) -> Any:
+    """Calls a function of JAX with tensors; returns tensors, through which no gradient comes:
+    ``j2t_autograd`` is for that.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> call_jax(jnp.sum, torch_view(jnp.arange(4.0))).item()
+      6.0
+    """
+    args, kwargs = jax_view((args, kwargs))
+    return torch_view(jax_func(*args, **kwargs))
+
+
+def call_torch(torch_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTree) -> Any:
+    """Calls a function of torch with arrays, inside ``on_jax``; returns arrays.
+
+    Example:
+      >>> import jax.numpy as jnp, torch
+      >>> jax.grad(lambda x: call_torch(torch.sum, x**2))(jnp.array([1.0, 2.0]))
+      Array([2., 4.], dtype=float32)
+    """
+    args, kwargs = torch_view((args, kwargs))
+    with on_jax():
+        return jax_view(torch_func(*args, **kwargs))
+
+
+def wrap_jax_jit(
+    torch_function: Callable[..., PyTree],
+    jax_jit_func: Callable[..., PyTree] = jax.jit,
+    kwargs_for_jax: dict[str, PyTree] | None = None,
+) -> Callable[..., Any]:
+    """Returns a function of tensors that a transformation of JAX was applied to.
+
+    Where the transformation is ``jax.jit`` or ``jax.checkpoint``, each call brings a seed of
+    torch's generator along, so that no call repeats the random numbers of another. With
+    ``in_shardings``, which leave no place for it, random numbers need ``on_jax(rng=key)``.
+
+    Example:
+      >>> import jax.numpy as jnp, torch
+      >>> double = wrap_jax_jit(lambda x: x + x, jax.jit)
+      >>> double(torch_view(jnp.ones(2))).tolist()
+      [2.0, 2.0]
+    """
+    options = kwargs_for_jax or {}
+    seeded = jax_jit_func in (jax.jit, jax.checkpoint) and "in_shardings" not in options
+
+    @functools.wraps(torch_function)
+    def on_arrays(*args: PyTree, **kwargs: PyTree) -> Any:
+        seed = kwargs.pop(SEED, None)
+        keys = None if seed is None else Keys(random_keys.as_key(seed))
+        with random_keys.drawing(keys):
+            return call_torch(torch_function, *args, **kwargs)
+
+    transformed = jax_jit_func(on_arrays, **options)
+
+    @functools.wraps(torch_function)
+    def on_tensors(*args: PyTree, **kwargs: PyTree) -> Any:
+        args, kwargs = jax_view((args, kwargs))
+        if seeded and (seed := random_keys.drawn()) is not None:
+            kwargs[SEED] = seed
+        return torch_view(transformed(*args, **kwargs))
+
+    return on_tensors
+
+
+def jax_jit(
+    torch_function: Callable[..., PyTree],
+    kwargs_for_jax_jit: dict[str, PyTree] | None = None,
+    fix_for_buffer_donation: bool = False,
+) -> Callable[..., Any]:
+    """Returns a function of tensors as one program that ``jax.jit`` compiles.
+
+    Args:
+      torch_function: takes and returns pytrees of tensors; weights are arguments
+        (``torch.func.functional_call``), for those that it closes over are constants.
+      kwargs_for_jax_jit: such as ``donate_argnums``, ``static_argnums``.
+      fix_for_buffer_donation: without meaning, as in torchax.
+
+    Example:
+      >>> import torch
+      >>> with anyjax.torch.on_jax():
+      ...     model, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+      >>> step = jax_jit(lambda weights, x: torch.func.functional_call(model, weights, x))
+      >>> step(model.state_dict(), x).shape
+      torch.Size([4, 2])
+    """
+    return wrap_jax_jit(torch_function, jax.jit, kwargs_for_jax_jit)
+
+
+def jax_shard_map(
+    torch_function: Callable[..., PyTree], kwargs_for_jax_shard_map: dict[str, PyTree] | None = None
+) -> Callable[..., Any]:
+    """Returns a function of tensors under ``jax.shard_map``.
+
+    Args:
+      torch_function: takes and returns tensors, the part of one device.
+      kwargs_for_jax_shard_map: its options, such as ``mesh``, ``in_specs`` and ``out_specs``.
+    """
+    return wrap_jax_jit(torch_function, jax.shard_map, kwargs_for_jax_shard_map)
+
+
+def jax_value_and_grad(
+    torch_function: Callable[..., PyTree],
+    kwargs_for_value_and_grad: dict[str, PyTree] | None = None,
+) -> Callable[..., Any]:
+    """Returns a function of tensors that gives a value and, by JAX, its gradients.
+
+    Example:
+      >>> value, grad = jax_value_and_grad(lambda x: (x**2).sum())(torch_view(jax.numpy.ones(2)))
+      >>> value.item(), grad.tolist()
+      (2.0, [2.0, 2.0])
+    """
+    return wrap_jax_jit(torch_function, jax.value_and_grad, kwargs_for_value_and_grad)
+
+
+def gradient_checkpoint(
+    torch_function: Callable[..., PyTree], kwargs: dict[str, PyTree] | None = None
+) -> Callable[..., Any]:
+    """Returns a function of tensors that is computed again for JAX's gradients.
+
+    Args:
+      torch_function: takes and returns tensors.
+      kwargs: options of ``jax.checkpoint``, such as ``policy``.
+    """
+    return wrap_jax_jit(torch_function, jax.checkpoint, kwargs)

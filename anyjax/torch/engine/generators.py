@@ -1,0 +1,119 @@
+"""Draws from a ``torch.Generator`` that forward seeds itself, or from torch's default one after
+``torch.manual_seed`` in forward: torch's own numbers, as constants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from anyjax.errors import FrozenDraw, Unsupported
+from anyjax.torch.core import diagnostics
+from anyjax.torch.core.tensor import JaxTensor
+from anyjax.warn_once import warn
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+aten = torch.ops.aten
+
+# Draws that take no more than a shape and a dtype of their first argument.
+SHAPED = {aten.normal_functional, aten.rand_like, aten.randn_like, aten.randint_like}
+IN_PLACE = {"uniform", "exponential", "cauchy", "log_normal", "geometric", "random"}  # torch's own
+
+
+class Generators:
+    """The generators of one trace, by their state: the dispatcher hands over new objects.
+
+    ``default`` draws where an operator names none, once forward has called ``torch.manual_seed``.
+    """
+
+    def __init__(self) -> None:
+        self.default: torch.Generator | None = None
+        self.states: set[bytes] = set()
+        self.met: list[torch.Generator] = []
+
+    def meet(self, kwargs: dict[str, PyTree]) -> None:
+        """Remembers one that the code itself holds."""
+        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+            self.met += [generator] if not any(x is generator for x in self.met) else []
+
+    def draw(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
+        """Returns the result of a random operator; NotImplemented where a key has to serve it."""
+        generator = next(
+            (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
+        )
+        if generator is None and self.default is not None:
+            return self._draw_by_default(op, args, kwargs)
+        if generator is None or not self.seeded(generator):
+            return NotImplemented
+        out = _draw(op, args, kwargs)
+        if out is not NotImplemented:
+            self.states.add(state(generator))
+        return out
+
+    def _draw_by_default(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
+        with _in_place_of_torchs(self.default):
+            out = _draw(op, args, kwargs)
+        if out is NotImplemented:
+            raise Unsupported(
+                f"{op} draws random numbers after torch.manual_seed",
+                where=diagnostics.where(),
+                why="torch's numbers for that seed depend on values that only the program knows",
+                do="leave torch.manual_seed out of forward and pass rng, or draw with torch.rand",
+            )
+        return out
+
+    def seeded(self, generator: torch.Generator) -> bool:
+        """Returns whether nothing was drawn from it since it was seeded, or only by this trace."""
+        new = torch.Generator(generator.device).manual_seed(generator.initial_seed())
+        return state(generator) in {state(new), *self.states}
+
+    def outlive(self) -> None:
+        """Warns where one of them is not forward's own: each call of torch would go on drawing."""
+        compiled = isinstance(jnp.zeros(()), jax.core.Tracer)
+        # Weak references to one came with torch 2.11.
+        references = lambda objects: [sys.getrefcount(x) for x in objects]
+        shared = [count > references([object()])[0] for count in references(self.met)]
+        if self.states and compiled and any(shared):
+            warn(
+                "forward drew with a torch.Generator that it did not make itself: the compiled "
+                "program repeats these numbers in every call. Draw without it, and pass rng",
+                FrozenDraw,
+            )
+
+
+def _draw(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """torch's own numbers; NotImplemented where they depend on traced values."""
+    name = op._schema.name.removeprefix("aten::")
+    if op.overloadpacket in SHAPED or op is aten.bernoulli.p or name in IN_PLACE:
+        args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
+    if name in IN_PLACE:
+        op = getattr(getattr(aten, f"{name}_"), op._schema.overload_name or "default")
+    if any(isinstance(x, JaxTensor) for x in (*args, *kwargs.values())):
+        return NotImplemented
+    return op(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _in_place_of_torchs(generator: torch.Generator) -> Iterator[None]:
+    """torch's default generator goes on where this one is, for a while."""
+    torchs = torch.default_generator
+    torchs_state = torchs.get_state()
+    torchs.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(torchs.get_state())
+        torchs.set_state(torchs_state)
+
+
+def state(generator: torch.Generator) -> bytes:
+    """Returns the state that the next numbers follow from."""
+    return generator.get_state().numpy().tobytes()

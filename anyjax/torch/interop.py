@@ -1,0 +1,144 @@
+"""torchax's names for its users: the same functions, with no switch that stays behind.
+
+Arrays and tensors are two views of the same values: ``torch_view`` and ``jax_view`` cross over, in
+any pytree, and nothing is copied. Functions cross over, too: torch code that JAX calls, compiles or
+differentiates, and JAX's functions on tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import torch
+
+from anyjax.errors import Unsupported
+from anyjax.torch.core import diagnostics
+from anyjax.torch.eager import crossing
+from anyjax.torch.eager.crossing import (
+    call_jax,
+    call_torch,
+    gradient_checkpoint,
+    jax_jit,
+    jax_shard_map,
+    jax_value_and_grad,
+    jax_view,
+    jax_view_elem,
+    torch_view,
+    torch_view_elem,
+    wrap_jax_jit,
+)
+from anyjax.torch.eager.environment import Environment
+from anyjax.torch.eager.jittable import JittableModule
+from anyjax.torch.eager.moved import to_jax
+from anyjax.torch.jax_function import from_jax
+from anyjax.torch.torchax import extract_jax
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+__all__ = [
+    "JittableModule", "call_jax", "call_torch", "compile", "default_env", "disable_globally",
+    "enable_globally", "extract_jax", "fori_loop", "gradient_checkpoint", "j2t_autograd", "jax_jit",
+    "jax_shard_map", "jax_value_and_grad", "jax_view", "jax_view_elem", "jit", "make_train_step",
+    "mark_sharding", "remat", "to_jax", "torch_view", "torch_view_elem", "wrap_jax_jit",
+]  # fmt: skip
+
+_ENVIRONMENT = Environment()
+
+
+def default_env() -> Environment:
+    """Returns the environment, a context like ``anyjax.torch.on_jax()``.
+
+    Example:
+      >>> import torch
+      >>> with default_env():
+      ...     torch.ones(2).jax()
+      Array([1., 1.], dtype=float32)
+    """
+    return _ENVIRONMENT
+
+
+def j2t_autograd(
+    fn: Callable[..., PyTree], call_jax: Callable[..., PyTree] = call_jax
+) -> Callable[..., Any]:
+    """Returns a function of JAX as one of tensors, with JAX's gradients for torch's autograd.
+
+    Args:
+      fn: takes and returns any pytrees of arrays.
+      call_jax: torchax's way to run JAX elsewhere; there is no other here than ``call_jax``.
+
+    Example:
+      >>> import jax.numpy as jnp, torch
+      >>> x = to_jax(torch.tensor([3.0, 4.0], requires_grad=True))
+      >>> j2t_autograd(jnp.linalg.norm)(x).backward()
+      >>> x.grad.tolist()
+      [0.6000000238418579, 0.800000011920929]
+    """
+    if call_jax is not crossing.call_jax:
+        raise Unsupported(
+            "j2t_autograd with a call_jax of its own",
+            why="the function runs where its arrays are",
+            do="leave call_jax out",
+        )
+    return from_jax(fn)
+
+
+jit = jax_jit
+fori_loop = torch_view(jax.lax.fori_loop)
+remat = torch_view(jax.checkpoint)
+mark_sharding = torch_view(jax.lax.with_sharding_constraint)
+
+
+def make_train_step(
+    model_fn: Callable[..., PyTree], loss_fn: Callable[..., PyTree], optax_optimizer: PyTree,
+    remat_policy: PyTree = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Returns ``step(weights, buffers, opt_state, args, label) -> (loss, weights, opt_state)`` of
+    tensors, to be compiled with ``jax_jit``.
+
+    Args:
+      model_fn: ``model_fn(weights, buffers, args)`` gives the model's result.
+      loss_fn: ``loss_fn(result, label)`` gives the loss.
+      optax_optimizer: one of optax's.
+      remat_policy: without meaning, as in torchax: wrap ``model_fn`` in ``gradient_checkpoint``.
+    """
+
+    def loss(weights: PyTree, buffers: PyTree, args: PyTree, label: PyTree) -> Any:
+        return loss_fn(model_fn(weights, buffers, args), label)
+
+    value_and_grad = jax_value_and_grad(loss)
+
+    def apply(gradient: PyTree, opt_state: PyTree, weights: PyTree) -> Any:
+        updates, opt_state = optax_optimizer.update(gradient, opt_state, weights)
+        add = lambda w, u: (w + u).astype(w.dtype)
+        return jax.tree.map(add, weights, updates), opt_state
+
+    def step(
+        weights: PyTree, buffers: PyTree, opt_state: PyTree, args: PyTree, label: PyTree
+    ) -> Any:
+        value, gradient = value_and_grad(weights, buffers, args, label)
+        weights, opt_state = call_jax(apply, gradient, opt_state, weights)
+        return value, weights, opt_state
+
+    return step
+
+
+def compile(function: PyTree, options: None = None) -> Any:
+    """Returns a module as a ``JittableModule``, and a function as ``jax_jit`` does."""
+    is_module = isinstance(function, torch.nn.Module)
+    return JittableModule(function) if is_module else jax_jit(function)
+
+
+def enable_globally() -> NoReturn:
+    """Raises Unsupported: nothing here is switched on for good."""
+    raise Unsupported(
+        "torchax.enable_globally()",
+        where=diagnostics.where(),
+        why="anyjax has no global switch: code that does not know of it would run differently",
+        do="with anyjax.torch.on_jax(): around what makes new tensors; they go on to work after it",
+    )
+
+
+disable_globally = enable_globally

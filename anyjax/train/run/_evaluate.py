@@ -1,0 +1,90 @@
+"""Evaluation: means of metrics over a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from anyjax import trees
+from anyjax.calls.program import program
+from anyjax.errors import DataDependent, NoData
+from anyjax.model import Model
+from anyjax.parallel.batches import mesh_of
+from anyjax.train.data import agreement, batching
+from anyjax.train.data.feed import set_process_share
+from anyjax.train.step import arguments
+from anyjax.train.step.forward import StatefulModel
+from anyjax.train.step.train_state import TrainState
+from anyjax.trees import Constant, Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+def evaluate(
+    state: TrainState | Model, batches: Iterable[Any], metric_fn: Callable[[Any, Any], Any]
+) -> dict[str, float]:
+    """Averages ``metric_fn`` over all rows, in evaluation mode.
+
+    Args:
+      state: a TrainState, whose moving average is taken if it has one, or a Model.
+      batches: the data; a last batch may be smaller.
+      metric_fn: ``metric_fn(model, batch)``, jitted: a dict of means over the batch's rows, or what
+        a loss function returns: a loss, or (loss, dict).
+
+    Returns:
+      The means by name; a loss is ``loss``.
+
+    Raises:
+      NoData: there is no batch.
+      WrongArguments: arguments in another order.
+      WrongBatch: parts of several processes that are no batch together.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> model = anyjax.from_torch(torch.nn.Dropout(0.5))
+      >>> anyjax.train.evaluate(model, [np.ones(4), np.ones(2)], lambda model, x: model(x).mean())
+      {'loss': 1.0}
+    """
+    arguments.check_evaluate(state, batches, metric_fn)
+    model = (state.averaged if isinstance(state, TrainState) else state).eval()
+    mesh = mesh_of(model.params)
+    results: list[dict[str, jax.Array]] = []
+    rows = []
+    for batch in set_process_share(batches, mesh):
+        batch = batching.as_arrays(model.source, batch)
+        batch = batch if mesh is None else agreement.place_batch(batch, mesh, first=not results)
+        results.append(_metrics(model, metric_fn, batch))
+        rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
+    if not results:
+        raise NoData(
+            "there is no batch to evaluate",
+            why=f"a {type(batches).__name__} gave none",
+            do="an iterator can be used once: give a list or a loader",
+        )
+    mean = lambda *values: float(np.average(np.float64(values), weights=rows))
+    return jax.tree.map(mean, *jax.device_get(results))
+
+
+def _metrics(model: Model, metric_fn: Callable, batch: PyTree) -> dict[str, jax.Array]:
+    """Returns the metrics of a batch. State entries that shapes depend on become constants."""
+    try:
+        return _evaluate_batch(model, metric_fn, batch, Static({}))
+    except DataDependent as error:
+        if trees.STATE not in error.arguments:
+            raise
+        settings = {k: Constant(v) for k, v in model.state.items() if trees.is_setting(v)}
+        return _evaluate_batch(model, metric_fn, batch, Static(settings))
+
+
+@program(static_argnames=("metric_fn", "constants"))
+def _evaluate_batch(model, metric_fn, batch, constants):
+    settings = {k: v.array for k, v in constants.value.items()}
+    out = metric_fn(StatefulModel(model.with_state({**model.state, **settings})), batch)
+    if isinstance(out, dict):
+        return out
+    loss, aux = out if isinstance(out, tuple) else (out, {})
+    return {"loss": loss, **aux}

@@ -1,0 +1,126 @@
+"""The state of a training run as one pytree: model, optimizer, randomness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from anyjax.model import Model
+from anyjax.multiprocess import check_same, put
+from anyjax.parallel.batches import mesh_of
+from anyjax.train.step.arguments import check_create
+from anyjax.train.step.loss_scale import LossScale
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+@dataclass(frozen=True, eq=False)
+class TrainState:
+    """Model, optimizer and randomness after ``step`` updates; a pytree, in which only the model's
+    source is static.
+
+    Attributes:
+      model: the Model, with params and state (BatchNorm statistics and the like).
+      opt_state: the optimizer's, as optax made it.
+      rng: the key that every step's randomness is folded from.
+      step: int32, how many updates there were.
+      ema: the exponential moving average of the params, None where no step keeps one.
+      loss_scale: that of float16, else None.
+
+    ``jax.jit``, ``jax.device_put`` and Orbax take it as it is.
+    """
+
+    model: Model
+    opt_state: Any
+    rng: jax.Array
+    step: jax.Array
+    ema: dict[str, jax.Array] | None = None
+    loss_scale: LossScale | None = None
+
+    @classmethod
+    def create(
+        cls, model: Model, tx: optax.GradientTransformation, *, rng: jax.Array | int = 0
+    ) -> TrainState:
+        """Creates the state before the first step.
+
+        The arrays are copies: a step donates its state, and the model's own arrays stay valid. On
+        a mesh, arrays that are not on it yet are replicated.
+
+        Args:
+          model: in the mode to train in: ``model.train()`` for dropout and BatchNorm's statistics.
+          tx: an optax optimizer.
+          rng: a key, or a seed.
+
+        Example:
+          >>> import optax, torch
+          >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+          >>> state = anyjax.train.TrainState.create(model, optax.adam(1e-3))
+          >>> int(state.step), state.params["weight"].shape
+          (0, (2, 3))
+        """
+        check_create(model, tx)
+        rng = jax.random.key(rng) if isinstance(rng, int) else rng
+        state = cls(model, tx.init(model.params), rng, jnp.int32(0))
+        return _on_one_mesh(copied(state))
+
+    @property
+    def params(self) -> dict[str, jax.Array]:
+        """The model's params."""
+        return self.model.params
+
+    @property
+    def state(self) -> dict[str, jax.Array]:
+        """The model's state."""
+        return self.model.state
+
+    @property
+    def averaged(self) -> Model:
+        """The model with the moving average of its params, where there is one."""
+        return self.model if self.ema is None else self.model.with_params(self.ema)
+
+    def replace(self, **changes: Any) -> TrainState:
+        """Returns a new TrainState with other values."""
+        return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raises AttributeError; for attributes of a Model it points to ``state.model``."""
+        of_model = not name.startswith("_") and hasattr(Model, name)
+        of_model |= name in ("save_pretrained", "generate", "cache")  # of the facade
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+            + (f"; its model has: state.model.{name}" if of_model else "")
+        )
+
+
+jax.tree_util.register_dataclass(
+    TrainState,
+    data_fields=["model", "opt_state", "rng", "step", "ema", "loss_scale"],
+    meta_fields=[],
+)
+
+
+def copied(tree: PyTree) -> Any:
+    """Copies all arrays, so that each can be donated."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def _on_one_mesh(state: TrainState) -> TrainState:
+    """Replicates single-device arrays on the params' mesh. The first step would return them there,
+    and the second one be compiled again.
+    """
+    mesh = mesh_of(state.params)
+    if mesh is None:
+        return state
+    if mesh.is_multi_process:
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+        check_same(named, do="give the same rng and optimizer in every process")
+    replicated = NamedSharding(mesh, PartitionSpec())
+    replicate = lambda x: x if isinstance(x.sharding, NamedSharding) else put(x, replicated)
+    return jax.tree.map(replicate, state)

@@ -1,5 +1,0 @@
-"""Branches and loops."""
-
-from tojax.onnx.control_flow import branches, loops, scans
-
-__all__ = ["branches", "loops", "scans"]

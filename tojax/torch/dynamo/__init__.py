@@ -1,1 +1,0 @@
-"""``torch.compile(model, backend="tojax")``: graphs of Dynamo and AOTAutograd as XLA programs."""

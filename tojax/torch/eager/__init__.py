@@ -1,1 +1,0 @@
-"""torch code on JAX arrays, operator by operator: ``with tojax.torch.on_jax():``."""
