@@ -9,6 +9,7 @@ PY     := $(BIN)/python
 
 # Only our own .venv is made and kept up to date; a VENV of yours is used as it is.
 ifeq ($(VENV),.venv)
+RUNS  := $(VENV)/.runs
 READY := $(VENV)/.ready
 endif
 
@@ -36,13 +37,18 @@ help:  ## print the targets
 
 setup: $(READY)  ## make .venv with the tested versions
 
-.venv/.ready: pyproject.toml $(PINNED)
+# What a Hugging Face model needs; the checks, the site and the other frontends need far more.
+.venv/.runs: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv .venv
+	.venv/bin/pip install -e ".[hf,cli]" -c $(PINNED)
+	touch $@
+
+.venv/.ready: .venv/.runs
 	.venv/bin/pip install -e ".[$(EXTRAS)]" -c $(PINNED)
 	.venv/bin/pip install --no-deps tf2jax==0.3.8  # its metadata asks for the CUDA TensorFlow
 	touch $@
 
-demo: $(READY)  ## run a tiny language model: JAX beside torch, then text
+demo: $(RUNS)  ## run a tiny language model: JAX beside torch, then text
 	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
 test: lint type  ## the checks: lint, types, all tests but the conformance suites

@@ -7,21 +7,19 @@ import errno
 import re
 from collections.abc import Iterator
 
-SITE = "https://anyjax.readthedocs.io/en/latest"
 
-
-def page(kind: type) -> str:
-    """Returns the address of the page of a class of this file, or of its nearest base here.
+def explain_command(kind: type) -> str:
+    """Returns the command that shows the page of a class of this file, or of its nearest base here.
 
     Args:
       kind: a class of ``anyjax.errors``, or one derived from it.
 
     Example:
-      >>> page(MissingRng)
-      'https://anyjax.readthedocs.io/en/latest/errors/MissingRng.html'
+      >>> explain_command(MissingRng)
+      'anyjax explain MissingRng'
     """
     name = next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
-    return f"{SITE}/errors/{name}.html"
+    return f"anyjax explain {name}"
 
 
 class AnyjaxError(Exception):
@@ -39,7 +37,7 @@ class AnyjaxError(Exception):
         where: here
         why:   because
         do:    mend it
-        see:   https://anyjax.readthedocs.io/en/latest/errors/AnyjaxError.html
+        see:   anyjax explain AnyjaxError
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
@@ -50,7 +48,8 @@ class AnyjaxError(Exception):
     def advise(self, do: str) -> None:
         """Replaces the way out: a caller may know a better one."""
         self.do = do
-        lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": page(type(self))}
+        see = explain_command(type(self))
+        lines = {"where:": self.where, "why:": self.why, "do:": do, "see:": see}
         self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in lines.items() if v)]),)
 
     def __str__(self) -> str:
@@ -293,7 +292,7 @@ def missing(error: ImportError, user: str = "anyjax") -> ImportError:
         where: No module named 'optax'
         why:   the extra anyjax[train] brings it
         do:    pip install "anyjax[train]"
-        see:   https://anyjax.readthedocs.io/en/latest/errors/MissingDependency.html
+        see:   anyjax explain MissingDependency
     """
     named = error.name or next(iter(re.findall(r"No module named '([\w.]+)'", str(error))), "")
     package = named.partition(".")[0]

@@ -21,7 +21,7 @@ _SHOWN: set[tuple] = set()
 def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> None:
     """A warning at a frame's line, by default the nearest one outside of libraries.
 
-    A category of ``anyjax.errors`` adds the address of its page.
+    A category of ``anyjax.errors`` adds the command that shows its page.
     Where the filters say nothing else ("always", "error"), a text comes once for each line.
 
     Example:
@@ -33,7 +33,7 @@ def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> 
       1
     """
     if category.__module__ == errors.__name__:
-        text = f"{text}\n  see:   {errors.page(category)}"
+        text = f"{text}\n  see:   {errors.explain_command(category)}"
     frame = frame or _users(sys._getframe(1))
     module = frame.f_globals.get("__name__", "<unknown>")
     place = frame.f_code.co_filename, frame.f_lineno

@@ -70,11 +70,17 @@ def assert_contents(wheel: Path) -> None:
     """Checks that a wheel has the whole package and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    tracked = run("git", "ls-files", "anyjax").split()
+    pages = run("git", "ls-files", "docs/errors").split()
+    tracked = [*run("git", "ls-files", "anyjax").split(), *_moved(pages)]
     missing = {name for name in tracked if name not in names}
     further = {name for name in names - set(tracked) if ".dist-info/" not in name}
     if missing or further:
         raise SystemExit(f"{wheel.name}: missing {sorted(missing)}, not tracked {sorted(further)}")
+
+
+def _moved(pages: list[str]) -> list[str]:
+    """Returns where a wheel has the pages of errors, which `anyjax explain` shows."""
+    return [page.replace("docs/errors", "anyjax/pages") for page in pages]
 
 
 def probe(extra: str, wheel: Path, inputs: Path) -> str:

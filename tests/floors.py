@@ -2,7 +2,7 @@
 
 # Imports go down this list. "" is the facade, anyjax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "html_text", "trees", "units", "warn_once", "numerics"),
+    ("errors", "explanations", "html_text", "lazy", "trees", "typing", "units", "warn_once", "numerics"),
     ("dtypes", "multiprocess", "private_names", "table"),
     ("jaxprs", "source"),
     ("calls", "saved"),

@@ -310,6 +310,17 @@ def doctor(call: options.Doctor) -> None:
     verb(call)
 
 
+@command(app, KEEP, "anyjax explain MissingRng", "anyjax explain --list")
+def explain(call: options.Explain) -> None:
+    """Show what an error means, and the ways out of it.
+
+    The last line of every message names its page. Pages are part of anyjax: no network is needed.
+    """
+    from anyjax.cli._explain import explain as verb
+
+    verb(call)
+
+
 @command(
     app, KEEP,
     "anyjax cache",

@@ -156,6 +156,16 @@ class Inspect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Explain:
+    """The options of ``anyjax explain``."""
+
+    name: Annotated[
+        str | None, typer.Argument(help="class of the error or warning, as MissingRng")
+    ] = None
+    list: Annotated[bool, typer.Option("--list", help="names of all, with a line each")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explore:
     """The options of ``anyjax explore``."""
 

@@ -19,6 +19,7 @@ assert "doctor" in output("--help")
 assert json.loads(output("inspect", saved, "--json"))
 assert json.loads(output("run", saved, "--json"))
 assert json.loads(output("doctor", "--json"))
+assert output("explain", "MissingRng").startswith("# MissingRng")
 refused = subprocess.run([command, "run", "nowhere/model"], capture_output=True, text=True)
 assert refused.returncode == 1 and 'pip install "anyjax[hf]"' in refused.stderr, refused
-print("ok: help, inspect, run, doctor; the missing extra is named")
+print("ok: help, inspect, run, doctor, explain; the missing extra is named")

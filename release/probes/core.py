@@ -18,7 +18,7 @@ exported = jax.export.export(jax.jit(jax.numpy.sin))(jax.ShapeDtypeStruct((4,), 
 sine = anyjax.from_stablehlo(exported.serialize())
 np.testing.assert_allclose(jax.grad(lambda x: sine.apply({}, x).sum())(x[0]), np.cos(x[0]), 1e-5)
 command = Path(sys.executable).with_name("anyjax")
-for arguments in (["--help"], ["--version"], []):
+for arguments in (["--help"], ["--version"], ["explain", "--list"], ["explain", "MissingOps"], []):
     done = subprocess.run([command, *arguments], capture_output=True, text=True)
     assert "anyjax" in done.stdout and (done.returncode == 0 or not arguments), done
 try:

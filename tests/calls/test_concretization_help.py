@@ -116,7 +116,9 @@ def test_params_that_are_no_arrays():
 def test_another_way_out():
     error = AnyjaxError("it broke", why="because", do="this")
     error.advise("that")
-    assert str(error).startswith("it broke\n  why:   because\n  do:    that\n  see:   https://")
+    assert str(error).startswith(
+        "it broke\n  why:   because\n  do:    that\n  see:   anyjax explain AnyjaxError"
+    )
 
 
 def test_values_that_are_drawn_are_no_argument():

@@ -22,7 +22,7 @@ GROUPS = {
     "Convert and write": ["export", "flax", "weights"],
     "Train": ["finetune"],
     "Plan": ["plan"],
-    "Housekeeping": ["doctor", "cache"],
+    "Housekeeping": ["doctor", "explain", "cache"],
 }
 
 
@@ -81,7 +81,7 @@ def test_examples_are_parsed(verb, line, monkeypatch):
         assert (ROOT / source).exists() or source in written
 
 
-CHEAP = {"ops", "inspect", "doctor", "cache", "plan"}
+CHEAP = {"ops", "inspect", "doctor", "explain", "cache", "plan"}
 SLOW = {"--imports", "--train", "--tensorflow"}
 RUN = [x for x in EXAMPLES if x[0] in CHEAP and not {*SLOW, "--clear"} & {*x[1].split()}]
 

@@ -26,7 +26,7 @@ def test_a_page_has_its_sections_and_the_index_names_it(name):
     page, kind = PAGES[name], CLASSES[name]
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == SECTIONS
-    assert errors.page(kind) == f"{errors.SITE}/errors/{name}.html"
+    assert errors.explain_command(kind) == f"anyjax explain {name}"
     (row,) = re.findall(rf"^\| \[{name}\]\({name}\.md\) \| .*", INDEX, re.MULTILINE)
     bases = [base for base in kind.__mro__[1:] if base.__module__ == "builtins"]
     assert issubclass(kind, UserWarning) or f"`{bases[0].__name__}`" in row
@@ -75,7 +75,9 @@ def test_programs(name, folder):
         if raised is None:
             working += block.section == "What to do"
         else:
-            assert type(raised).__name__ == name and errors.page(CLASSES[name]) in printed
+            assert (
+                type(raised).__name__ == name and errors.explain_command(CLASSES[name]) in printed
+            )
             raising += block.section == "What it looks like"
     assert working
     assert raising or name in IN_PROCESSES
@@ -94,7 +96,7 @@ def test_jobs(name, folder):
             # Gloo's words differ, and the process that is left may have ended by itself.
             begins = lambda texts: {x.partition("; stopping")[0] for x in texts if "Gloo" not in x}
             assert begins(lines) <= begins(printed), printed
-    assert name in lines[0] and errors.page(CLASSES[name]) in "".join(lines)
+    assert name in lines[0] and errors.explain_command(CLASSES[name]) in "".join(lines)
 
 
 PAGE = """\
@@ -107,7 +109,7 @@ raise anyjax.errors.NoData("none")
 
 ```text
 anyjax.errors.NoData: none
-  see:   https://anyjax.readthedocs.io/en/latest/errors/NoData.html
+  see:   anyjax explain NoData
 ```
 
 ```python

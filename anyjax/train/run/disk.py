@@ -31,7 +31,7 @@ def writing(path: Path) -> Iterator[None]:
       anyjax.errors.NotWritten: out cannot be written
         why:   no space left
         do:    look at the path and its permissions, or write elsewhere; the last checkpoint is good
-        see:   https://anyjax.readthedocs.io/en/latest/errors/NotWritten.html
+        see:   anyjax explain NotWritten
     """
     try:
         yield

@@ -1,0 +1,31 @@
+"""``anyjax explain``: the page of an error in the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from anyjax import explanations
+from anyjax.cli import _shown
+from anyjax.cli.options import Explain
+
+WIDEST = 100  # columns of a text that is read
+
+
+def explain(options: Explain) -> None:
+    """Runs ``anyjax explain``; what is no terminal gets the Markdown."""
+    if options.list or options.name is None:
+        _shown.console().print(_shown.table(["error", "what it means"], _rows()))
+    elif sys.stdout.isatty():
+        console = Console()
+        text = Markdown(explanations.explanation(options.name), code_theme="ansi_dark")
+        console.print(text, width=min(console.width, WIDEST))
+    else:
+        print(explanations.explanation(options.name))
+
+
+def _rows() -> list[tuple[str, str]]:
+    plain = lambda text: text.replace("`", "").replace("[", r"\[")
+    return [(name, plain(text)) for name, text in explanations.summaries().items()]
