@@ -16,10 +16,13 @@ import jax
 from anyjax import html_text, saved, units
 from anyjax.calls import call, concretization_help, methods
 from anyjax.errors import WrongArguments
+from anyjax.numerics import high_rank
 from anyjax.source import Source
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+high_rank.protect()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

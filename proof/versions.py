@@ -144,6 +144,9 @@ and `make newest` record a run, `make versions` writes this page. Each run is
 What is expected to fail with a version stands in `tests/expect/versions.txt`, other expected
 failures beside it. An empty cell is a feature that the run has no test of.
 
+jaxlib 0.10.2 and 0.11.0 have a fault that can end a process on a CPU; anyjax goes around it, see
+[seven dimensions on a CPU](../guides/sharp-bits.md#seven-dimensions-on-a-cpu).
+
 {summary()}
 
 By what the tests are about:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -114,14 +113,14 @@ def coverage() -> list[Line]:
 
 
 def home(function) -> str:
-    """Returns the place of a lowering in the code: its function, or the one that makes it."""
+    """Returns the place of a lowering in the code: its function, or the one that makes it; of a
+    lambda the file.
+    """
     module = str(getattr(function, "__module__", "") or "").removeprefix("anyjax.torch.")
     module = module.replace("jax._src.", "jax.")
     name = getattr(function, "__qualname__", getattr(function, "__name__", str(function)))
     name = name.partition(".<locals>")[0]
-    if name == "<lambda>":
-        return f"{module} line {inspect.getsourcelines(function)[1]}"
-    return f"{module}.{name}"
+    return module if name == "<lambda>" else f"{module}.{name}"
 
 
 def without_row(name: str) -> Iterator[tuple]:

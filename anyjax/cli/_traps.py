@@ -17,6 +17,7 @@ from anyjax.units import size
 
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 TWO_LLVMS = (3, 12)  # the first Python whose TensorFlow and torch clash
+HIGH_RANK = {"0.10.2", "0.11.0"}  # of jaxlib, as in anyjax.numerics.high_rank, which imports JAX
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 NVIDIA = Path("/dev/nvidiactl")  # the driver's device, on Linux
 
@@ -28,6 +29,8 @@ def traps(installed: dict[str, Package], jax: JaxState, variables: dict[str, str
         gpu_trap(jax, variables),
         torch_trap(installed),
         order_trap(installed),
+        name_trap(),
+        rank_trap(installed),
         x64_trap(jax),
         network_trap(variables),
         disk_trap(),
@@ -111,6 +114,28 @@ def order_trap(installed: dict[str, Package]) -> str:
     return (
         "a process that imports TensorFlow before torch's compiler may be ended by LLVM on Python "
         "3.12 and newer: import torch and transformers first"
+    )
+
+
+def name_trap() -> str:
+    """Returns the trap of the other project that has the name this one had."""
+    version = _version("tojax")
+    if version is None:
+        return ""
+    return (
+        f"tojax {version} is another project, and pip install tojax does not bring this one, "
+        "which had that name before: in scripts of that time write import anyjax"
+    )
+
+
+def rank_trap(installed: dict[str, Package]) -> str:
+    """Returns the trap of the releases of jaxlib that anyjax.numerics.high_rank works around."""
+    version = installed["jaxlib"].version
+    if version not in HIGH_RANK or not sys.platform.startswith("linux"):
+        return ""
+    return (
+        f"jaxlib {version} can end a process that sums products of 7 or more dimensions on a CPU "
+        "(jax-ml/jax#40412): programs beside anyjax are safe, those without it are with jax 0.12"
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from anyjax import errors
 from anyjax.cli import _doctor, _machine, _packages, _traps
+from anyjax.numerics import high_rank
 from tests.cli.test_messages import anyjax
 
 __all__ = ["anyjax"]  # the fixture
@@ -118,6 +119,8 @@ def test_no_secret_is_printed(monkeypatch):
 def test_traps(monkeypatch):
     with monkeypatch.context() as sound:  # Python 3.11 and a CPU build of torch have no trap
         sound.setattr(_traps, "torch_cuda", lambda: None)
+        sound.setattr(_traps, "name_trap", lambda: "")
+        sound.setattr(_traps, "HIGH_RANK", {})
         sound.setattr(sys, "version_info", (3, 11, 14))
         assert _traps.traps(installed(), JAX, {}) == []
     assert "jaxlib 0.0.1 is installed" in _traps.library_trap(installed(jaxlib="0.0.1"))
@@ -128,6 +131,28 @@ def test_traps(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
     assert "import torch and transformers first" in _traps.order_trap(installed())
     assert not _traps.order_trap(installed(tensorflow=None))
+
+
+def test_the_trap_of_seven_dimensions():
+    assert high_rank.RELEASES == _traps.HIGH_RANK
+    for version in _traps.HIGH_RANK:
+        assert f"jaxlib {version}" in _traps.rank_trap(installed(jaxlib=version))
+    for version in ("0.10.1", "0.12.0.1", None):
+        assert not _traps.rank_trap(installed(jaxlib=version))
+
+
+def test_the_project_that_has_the_name_of_before(monkeypatch, tmp_path):
+    """Found by its distribution: a module of that name alone says nothing."""
+    packages = installed()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    (tmp_path / "tojax.py").touch()
+    assert not _traps.name_trap()
+    about = tmp_path / "tojax-1.0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.4\nName: tojax\nVersion: 1.0.1\n")
+    text = _traps.name_trap()
+    assert text.startswith("tojax 1.0.1 is another project") and "import anyjax" in text
+    assert text in _traps.traps(packages, JAX, {})
 
 
 def test_traps_of_gpus(monkeypatch, tmp_path):

@@ -4,7 +4,9 @@
 projects run in one of their own, in `make conformance`, where a variable says where they are: an
 interpreter that has them, a folder, an archive of their source or a wheel:
 
-TORCHAX=archive.tar.gz TORCH2JAX=folder TRANSFORMERS_FLAX=python make conformance
+TORCHAX=archive.tar.gz TORCH2JAX=folder TRANSFORMERS_FLAX=python TOJAX=python make conformance
+
+tojax needs Python 3.12, so an older one gives the interpreter of another environment.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ HERE = {"tf2jax": "tf2jax", "torch": "torch"}  # page: the package that this env
 PEERS = {  # page: (the package, the variable that says where it is)
     "torchax": ("torchax", "TORCHAX"),
     "torch2jax": ("torch2jax", "TORCH2JAX"),
+    "tojax": ("tojax", "TOJAX"),
     "transformers-flax": ("transformers.modeling_flax_utils", "TRANSFORMERS_FLAX"),
 }
 RTOL = 1e-4  # of the largest value: training steps and whole models, as on the pages themselves

@@ -37,7 +37,7 @@ class Walk:
             return value if loose else self.leaf(name, value)
         if value is None or isinstance(value, torch.Tensor):
             return self.leaf(name, value)
-        if isinstance(value, tuple) and len(value) <= MANY:
+        if isinstance(value, tuple) and tuple.__len__(value) <= MANY:  # e3nn's raises
             new = [self(f"{name}.{i}", x, loose) for i, x in enumerate(value)]
             if all(x is y for x, y in zip(value, new)):
                 return value

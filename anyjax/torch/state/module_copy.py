@@ -66,7 +66,7 @@ class Copies:
         if rebuild is not None:
             return self.keep(value, rebuild(self, value))
         if isinstance(value, tuple):
-            return self.items(value) if len(value) <= MANY else value
+            return self.items(value) if tuple.__len__(value) <= MANY else value  # e3nn's raises
         if isinstance(value, STEPPED):
             return self.object(value)
         if inside(value) is None:

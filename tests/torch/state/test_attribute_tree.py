@@ -29,6 +29,9 @@ class Irrep(tuple):
         """How many numbers it takes."""
         return 2 * self[0] + 1
 
+    def __len__(self):
+        raise NotImplementedError
+
 
 class Irreps(tuple):
     """Several of them, from one text."""

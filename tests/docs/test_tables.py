@@ -1,0 +1,59 @@
+"""Tables and counts of the pages are those of the code and of proof/results."""
+
+import re
+from importlib import metadata
+
+import pytest
+from typer.testing import CliRunner
+
+from anyjax.cli import app
+from tests.docs.pages import ROOT
+
+PAGES = {
+    "ops.md": ("torch", []),
+    "ops-tensorflow.md": ("tensorflow", ["--tensorflow"]),
+    "ops-onnx.md": ("onnx", ["--onnx"]),
+}
+TESTED = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+
+
+def installed(package):
+    """The version of a package; TensorFlow's build for CPUs has a name of its own."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return metadata.version(f"{package}-cpu")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_operators(name):
+    """`make ops` writes the tables: with the tested versions it would change none."""
+    package, options = PAGES[name]
+    pytest.importorskip(package)
+    tested = TESTED.get(package) or TESTED[f"{package}-cpu"]
+    if installed(package).partition("+")[0] != tested:
+        pytest.skip(f"the table is of {package} {tested}, and {installed(package)} is installed")
+    printed = CliRunner().invoke(app, ["ops", *options, "--markdown"]).stdout
+    assert printed == (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+COUNT = re.compile(
+    r"\b\d[\d,]* (?:of|/) (?:the )?\d[\d,]* (?:model )?(?:types|operators|functions)"
+)
+
+
+def test_counts_come_from_the_results():
+    """No page says by hand how many types or operators pass: docs/proof has that."""
+    written = [x for x in (ROOT / "docs").rglob("*.md") if x.parts[-2] != "proof"]
+    written += [*ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    assert len(written) > 90
+    lines = [(x.name, y) for x in written for y in x.read_text(encoding="utf-8").splitlines()]
+    assert COUNT.search("of 276 types 12 of 276 model types pass")
+    assert [x for x in lines if COUNT.search(x[1]) and x[0] != "CHANGELOG.md"] == []
+
+
+def test_no_page_promises_a_release():
+    """Until there is one, installing is from a clone; a message may name an extra to add."""
+    install = re.compile(r"^\s*pip install [\"']?anyjax\b", re.M)
+    for file in [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")]:
+        assert not install.search(file.read_text(encoding="utf-8")), file
