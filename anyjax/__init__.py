@@ -5,30 +5,45 @@ The names below are loaded when they are first used: ``import anyjax`` imports n
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from anyjax import errors
+from anyjax import lazy
 from anyjax.calls import methods
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from anyjax.calls.compilation_cache import use_compilation_cache
-    from anyjax.calls.host_memory import reuse_memory
-    from anyjax.explorer import explore
-    from anyjax.frontends import convert
-    from anyjax.hf._save_pretrained import save_pretrained
-    from anyjax.hf.generation._generate import generate
-    from anyjax.hf.generation.job.public_cache import Cache
-    from anyjax.hf.loading.load import from_pretrained
-    from anyjax.model import Model, load
-    from anyjax.onnx import from_onnx
-    from anyjax.parity import verify
-    from anyjax.stablehlo import from_stablehlo
-    from anyjax.tensorflow import from_tensorflow
-    from anyjax.torch import from_torch, lowers
-    from anyjax.torch.torchax import extract_jax
+    from anyjax import errors as errors
+    from anyjax import explorer as explorer
+    from anyjax import export as export
+    from anyjax import flax as flax
+    from anyjax import hf as hf
+    from anyjax import onnx as onnx
+    from anyjax import parallel as parallel
+    from anyjax import parity as parity
+    from anyjax import stablehlo as stablehlo
+    from anyjax import tensorflow as tensorflow
+    from anyjax import torch as torch
+    from anyjax import train as train
+    from anyjax import transforms as transforms
+    from anyjax import typing as typing
+    from anyjax.calls.compilation_cache import use_compilation_cache as use_compilation_cache
+    from anyjax.calls.host_memory import reuse_memory as reuse_memory
+    from anyjax.explorer import explore as explore
+    from anyjax.frontends import convert as convert
+    from anyjax.hf._save_pretrained import save_pretrained as save_pretrained
+    from anyjax.hf.generation._generate import generate as generate
+    from anyjax.hf.generation.job.public_cache import Cache as Cache
+    from anyjax.hf.loading.load import from_pretrained as from_pretrained
+    from anyjax.model import Model as Model
+    from anyjax.model import load as load
+    from anyjax.onnx import from_onnx as from_onnx
+    from anyjax.parity import verify as verify
+    from anyjax.stablehlo import from_stablehlo as from_stablehlo
+    from anyjax.tensorflow import from_tensorflow as from_tensorflow
+    from anyjax.torch import from_torch as from_torch
+    from anyjax.torch import lowers as lowers
+    from anyjax.torch.torchax import extract_jax as extract_jax
 
 _HOME = {
     "Cache": "anyjax.hf.generation.job.public_cache",
@@ -49,26 +64,6 @@ _HOME = {
     "use_compilation_cache": "anyjax.calls.compilation_cache",
     "verify": "anyjax.parity",
 }
-__all__ = [
-    "Cache",
-    "Model",
-    "convert",
-    "explore",
-    "extract_jax",
-    "from_onnx",
-    "from_pretrained",
-    "from_stablehlo",
-    "from_tensorflow",
-    "from_torch",
-    "generate",
-    "load",
-    "lowers",
-    "reuse_memory",
-    "save_pretrained",
-    "use_compilation_cache",
-    "verify",
-]
-
 methods.FURTHER.update(
     {
         "cache": "anyjax.hf.generation.job.public_cache:Cache.of",
@@ -93,6 +88,7 @@ _PARTS = (
     "torch",
     "train",
     "transforms",
+    "typing",
 )
 
 # What is looked for at the top, and lies in a part.
@@ -107,31 +103,4 @@ _ELSEWHERE = {
     "save": "Model.save",
 }
 
-
-def __getattr__(name: str):
-    if name in _PARTS:
-        return importlib.import_module(f"anyjax.{name}")
-    if name not in _HOME:
-        raise AttributeError(_unknown(name))
-    with errors.imports_of(f"anyjax.{name}"):
-        value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def _unknown(name: str) -> str:
-    """Returns the message for a name that is not here: near ones, and where such a name is."""
-    import difflib
-
-    places = {x: x for x in (*__all__, *_PARTS)} | _ELSEWHERE
-    near = [places[x] for x in difflib.get_close_matches(name, places, 3, 0.7)]
-    suggestion = f"; did you mean {' or '.join(near)}?" if near else "."
-    listed = ", ".join(_PARTS)
-    return (
-        f"module 'anyjax' has no attribute {name!r}{suggestion} It has {', '.join(__all__)}, "
-        f"and the parts {listed}"
-    )
-
-
-def __dir__():
-    return sorted({*(x for x in globals() if x.startswith("__")), *__all__, *_PARTS})
+lazy.facade(__name__, _HOME, _PARTS, _ELSEWHERE)

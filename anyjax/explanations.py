@@ -58,7 +58,7 @@ def explanation(name: str) -> str:
       # MissingRng
     """
     short = name.rpartition(".")[2]
-    names = {known.lower(): known for known in summaries()}
+    names = {x.lower(): x for x in summaries()}
     if short.lower() not in names:
         near = difflib.get_close_matches(short.lower(), names, 3, 0.5)
         suggestion = f"did you mean {' or '.join(names[x] for x in near)}? " if near else ""

@@ -94,7 +94,7 @@ def frontend_of(source: Any) -> str | None:
     return "torch" if torch is not None and callable(source) else None
 
 
-def _of_path(source: str | os.PathLike) -> str:
+def _of_path(source: str | os.PathLike[str]) -> str:
     """By what lies there; a hub id where nothing does."""
     if isinstance(source, str) and ("func.func" in source or source.lstrip().startswith("module")):
         return "stablehlo"

@@ -5,22 +5,25 @@ from.
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 
-from anyjax import html_text, saved, units
+from anyjax import html_text, saved, summary
 from anyjax.calls import call, concretization_help, methods
 from anyjax.errors import WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
 
 if TYPE_CHECKING:
+    import torch
     from jaxtyping import PyTree
+
+    import anyjax
+    from anyjax.typing import ArrayLike, Output
 
 high_rank.protect()
 
@@ -50,7 +53,7 @@ class Model:
     state: dict[str, jax.Array]
     source: Source
 
-    def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
+    def __call__(self, *args: Any, rng: jax.Array | None = None, **kwargs: Any) -> Output:
         """Returns the output, jitted: arrays are traced; bool, int, float, str and None are static
         by themselves.
 
@@ -73,14 +76,47 @@ class Model:
             self._explain(error, args, kwargs)
             raise
 
+    @overload
     def apply(
         self,
-        params: Mapping[str, jax.Array],
-        *args,
-        state: Mapping[str, jax.Array] | None = None,
+        params: Mapping[str, ArrayLike],
+        *args: Any,
+        state: Mapping[str, ArrayLike] | None = None,
+        rng: jax.Array | None = None,
+        mutable: Literal[False] = False,
+        **kwargs: Any,
+    ) -> Output: ...
+
+    @overload
+    def apply(
+        self,
+        params: Mapping[str, ArrayLike],
+        *args: Any,
+        mutable: Literal[True],
+        state: Mapping[str, ArrayLike] | None = None,
+        rng: jax.Array | None = None,
+        **kwargs: Any,
+    ) -> tuple[Output, dict[str, jax.Array]]: ...
+
+    @overload
+    def apply(
+        self,
+        params: Mapping[str, ArrayLike],
+        *args: Any,
+        mutable: bool,
+        state: Mapping[str, ArrayLike] | None = None,
+        rng: jax.Array | None = None,
+        **kwargs: Any,
+    ) -> Output | tuple[Output, dict[str, jax.Array]]: ...
+
+    def apply(
+        self,
+        params: Mapping[str, ArrayLike],
+        *args: Any,
+        state: Mapping[str, ArrayLike] | None = None,
         rng: jax.Array | None = None,
         mutable: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ) -> Any:
         """Returns the pure function: what ``jax.jit``, ``grad``, ``vmap`` and ``shard_map`` take.
 
@@ -143,7 +179,7 @@ class Model:
         """
         return replace(self, source=self.source.in_mode(False))
 
-    def with_params(self, params: Mapping[str, jax.Array]) -> Model:
+    def with_params(self, params: Mapping[str, jax.typing.ArrayLike]) -> Model:
         """Returns a new Model with these params, arrays with the names of ``model.params``.
 
         Example:
@@ -153,9 +189,10 @@ class Model:
           >>> zeros(np.ones(3, np.float32)).tolist()
           [0.0, 0.0]
         """
-        return replace(self, params=dict(params))
+        arrays: dict[str, Any] = {**params}
+        return replace(self, params=arrays)
 
-    def with_state(self, state: Mapping[str, jax.Array]) -> Model:
+    def with_state(self, state: Mapping[str, jax.typing.ArrayLike]) -> Model:
         """Returns a new Model with this state, such as ``apply(..., mutable=True)`` returned.
 
         Example:
@@ -165,9 +202,10 @@ class Model:
           >>> int(model.with_state(state).state["num_batches_tracked"])
           1
         """
-        return replace(self, state=dict(state))
+        arrays: dict[str, Any] = {**state}
+        return replace(self, state=arrays)
 
-    def to_torch(self) -> Any:
+    def to_torch(self) -> torch.nn.Module:
         """Returns the torch module with params and state written into it.
 
         Returns:
@@ -189,15 +227,15 @@ class Model:
 
     def save(
         self,
-        folder: str | os.PathLike,
-        *args,
+        folder: str | os.PathLike[str],
+        *args: Any,
         rng: jax.Array | None = None,
         shapes: Mapping[str, str] | None = None,
         constraints: Sequence[str] = (),
         platforms: Sequence[str] = saved.PLATFORMS,
         generate: Mapping[str, Any] | None = None,
         executables: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         """Writes the model so that ``anyjax.load`` runs it again without the source framework.
 
@@ -280,20 +318,28 @@ class Model:
         params, state = copy.deepcopy((self.params, self.state), memo)
         return replace(self, params=params, state=state)
 
-    def __getattr__(self, name: str) -> Any:
-        """Looks for a method that a floor above adds."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return methods.further(self, name)
+    if TYPE_CHECKING:  # methods.FURTHER
+
+        def cache(self, length: int) -> anyjax.Cache: ...
+
+        generate = anyjax.generate
+        save_pretrained = anyjax.save_pretrained
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Looks for a method that a floor above adds."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return methods.further(self, name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(x for x in methods.FURTHER if not x.startswith("_"))]
 
     def __repr__(self) -> str:
-        return describe(self)
+        return summary.of_model(self)
 
     def _repr_html_(self) -> str:
-        first, *rest = describe(self).splitlines()
+        first, *rest = summary.of_model(self).splitlines()
         facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
         return html_text.div(
             html_text.line(first),
@@ -306,7 +352,7 @@ class Model:
         )
 
 
-def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:
+def load(folder: str | os.PathLike[str], executables: bool | None = None) -> Model:
     """Returns a model that ``model.save`` wrote; needs JAX alone.
 
     Outputs of classes that JAX does not know come as dicts with attributes.
@@ -332,69 +378,3 @@ def load(folder: str | os.PathLike, executables: bool | None = None) -> Model:
 
 
 jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])
-
-
-def describe(model: Model) -> str:
-    """Returns ``repr(model)``: the call, params by module with sizes, state, source and mode."""
-    source = model.source
-    mode = source.training if isinstance(source.training, tuple) else (source.training,)
-    mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
-    count, nbytes = _total(model.params)
-    precision = getattr(source, "precision", None)
-    lines = [
-        f"Model({source.name} from {source.framework}, {mode_name} mode)",
-        f"  call    {source.name}({_arguments(source.signature)})",
-    ]
-    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {units.size(nbytes)}")
-    groups: dict[str, dict[str, Any]] = {}
-    for name, array in model.params.items():
-        keys = name.split(".")
-        cut = next((i + 1 for i, key in enumerate(keys) if key.isdigit()), min(2, len(keys) - 1))
-        groups.setdefault(".".join(keys[:cut]) or "(root)", {})[name] = array
-    for i, (group, arrays) in enumerate(groups.items()):
-        if i == 16:
-            lines.append(f"          ... and {len(groups) - 16} more modules")
-            break
-        shapes = _shapes(group, arrays)
-        lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}  {shapes}".rstrip())
-    lines.append(f"  state   {len(model.state)} arrays, {_total(model.state)[0]:,} values")
-    if precision is not None:
-        lines.append(f"  float32 {precision}")
-    return "\n".join(lines)
-
-
-WIDTH = 90  # of the call, and of a module's shapes beside its name
-
-
-def _arguments(signature: inspect.Signature) -> str:
-    """Returns the names of a call's arguments with short defaults; types are left out."""
-    names = []
-    for p in signature.parameters.values():
-        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
-        has_short_default = p.default is not p.empty and len(repr(p.default)) < 12
-        names.append(f"{stars}{p.name}" + (f"={p.default!r}" if has_short_default else ""))
-    return _shortened(names)
-
-
-def _shapes(group: str, arrays: Mapping[str, PyTree]) -> str:
-    """Returns the shapes of a module's arrays, by the part of a name that is theirs."""
-    suffixes = [name.removeprefix(f"{group}.") for name in arrays]
-    return _shortened([f"{k} {[*x.shape]}" for k, x in zip(suffixes, arrays.values())], WIDTH // 2)
-
-
-def _shortened(parts: list[str], width: int = WIDTH) -> str:
-    """With commas, the first ones that there is room for."""
-    shown: list[str] = []
-    room = width
-    for i, item in enumerate(parts):
-        room -= len(item) + 2
-        if room < 0 and i:
-            return ", ".join([*shown, f"... {len(parts) - i} more"])
-        shown.append(item)
-    return ", ".join(shown)
-
-
-def _total(arrays: Mapping[str, PyTree]) -> tuple[int, int]:
-    return sum(a.size for a in arrays.values()), sum(
-        a.size * a.dtype.itemsize for a in arrays.values()
-    )

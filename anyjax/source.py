@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeAlias
 
 import jax
 import numpy as np
 
 from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported
+
+Arrays: TypeAlias = Mapping[str, jax.Array]
 
 
 @dataclass(eq=False)
@@ -38,10 +42,10 @@ class SourceCache:
     call_kinds: dict[Any, Any] = field(default_factory=dict)
     static_arguments: dict[Any, set[str]] = field(default_factory=dict)
     floats: dict[Any, dict[Any, bool]] = field(default_factory=dict)
-    calls: dict[Any, tuple] = field(default_factory=dict)
+    calls: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
     notes: dict[Any, Any] = field(default_factory=dict)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return SourceCache, ()
 
     def variant(self, mode: object, other: object) -> SourceCache:
@@ -62,9 +66,9 @@ class Source(Protocol):
     @property
     def positional(self) -> list[str]: ...
     @property
-    def signature(self) -> Any: ...
+    def signature(self) -> inspect.Signature: ...
     @property
-    def training(self) -> Any: ...
+    def training(self) -> bool | tuple[bool, ...]: ...
     @property
     def module(self) -> Any: ...
     @property
@@ -72,13 +76,25 @@ class Source(Protocol):
     @property
     def taps(self) -> tuple[Any, ...]: ...
     def __call__(
-        self, params, state, args, kwargs, rng=None
+        self,
+        params: Arrays,
+        state: Arrays,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        rng: jax.Array | None = None,
     ) -> tuple[Any, dict[str, jax.Array]]: ...
-    def compiled(self, params, state, args, kwargs, rng=None) -> Any: ...
+    def compiled(
+        self,
+        params: Arrays,
+        state: Arrays,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        rng: jax.Array | None = None,
+    ) -> tuple[Any, dict[str, jax.Array]] | None: ...
     def in_mode(self, training: bool) -> Source: ...
     def as_array(self, leaf: object) -> Any: ...
     def tapped(self, tap: Any) -> Source: ...
-    def write_back(self, params, state) -> Any: ...
+    def write_back(self, params: Arrays, state: Arrays) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +129,18 @@ class SourceBase:
             )
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def compiled(self, params, state, args, kwargs, rng=None) -> Any:
+    def compiled(
+        self,
+        params: Arrays,
+        state: Arrays,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        rng: jax.Array | None = None,
+    ) -> tuple[Any, dict[str, jax.Array]] | None:
         """Returns (output, writes) of a program that is compiled already, None without one."""
         return None
 
-    def tapped(self, tap: Any) -> Any:
+    def tapped(self, tap: Any) -> Self:
         """Returns the same source with a tap on its modules.
 
         Raises:

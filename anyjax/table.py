@@ -22,6 +22,8 @@ from anyjax.errors import TableError, Unsupported
 if TYPE_CHECKING:
     import jax
 
+    from anyjax.typing import F
+
 REQUIRED = inspect.Parameter.empty
 
 
@@ -59,11 +61,11 @@ class Row:
 
     op: Any
     signature: Signature
-    lowering: Callable
+    lowering: Callable[..., Any]
     undeclared: tuple[Param, ...] = ()
 
 
-class Table(Mapping):
+class Table(Mapping[Any, Row]):
     """op -> Row. Adding a lowering whose parameters differ from the schema raises TableError:
     their names, or only their number where they are positional-only.
 
@@ -89,17 +91,18 @@ class Table(Mapping):
         overloads: Callable[[Any], Iterable[Hashable]],
         family: Callable[[Any], Hashable] = lambda key: key,
     ):
-        self.name, self.read, self.overloads, self.family = name, read, overloads, family
+        self.name: str = name
+        self.read, self.overloads, self.family = read, overloads, family
         self._rows: dict[Hashable, Row] = {}
-        self._later: dict[str, Callable] = {}
-        self._deferred: dict[Hashable, list[tuple[Any, Callable]]] = {}
+        self._later: dict[str, Callable[..., Any]] = {}
+        self._deferred: dict[Hashable, list[tuple[Any, Callable[..., Any]]]] = {}
         self._deferring = False
         self.version = 0  # another one whenever a row was added
 
-    def __getitem__(self, op) -> Row:
+    def __getitem__(self, op: Hashable) -> Row:
         return self._all()[op]
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._all())
 
     def __len__(self) -> int:
@@ -121,16 +124,16 @@ class Table(Mapping):
         finally:
             self._deferring = False
 
-    def lowers(self, *keys) -> Callable[[Callable], Callable]:
+    def lowers(self, *keys: Any) -> Callable[[F], F]:
         """Makes a function the lowering of these operators, as a decorator."""
 
-        def add(function):
+        def add(function: F) -> F:
             self.update(dict.fromkeys(keys, function))
             return function
 
         return add
 
-    def update(self, rows: Mapping[Any, Callable]) -> None:
+    def update(self, rows: Mapping[Any, Callable[..., object]]) -> None:
         """Adds rows; a later row for the same operator wins, so that users may replace ours.
 
         A key that is a string names an operator that may not be registered yet; ``find`` adds the
@@ -167,7 +170,7 @@ class Table(Mapping):
                 check(signature, function)
             self._rows[op] = Row(op, signature, function, undeclared)
 
-    def find(self, op) -> Row | None:
+    def find(self, op: Hashable) -> Row | None:
         """Returns the row of an operator, None if there is none."""
         if op not in self._rows and self._deferred:
             self._settle(self.family(op))

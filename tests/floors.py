@@ -2,9 +2,10 @@
 
 # Imports go down this list. "" is the facade, anyjax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "explanations", "html_text", "lazy", "trees", "typing", "units", "warn_once", "numerics"),
+    ("errors", "explanations", "html_text", "lazy", "trees", "typing", "units", "warn_once"),
     ("dtypes", "multiprocess", "private_names", "table"),
-    ("jaxprs", "source"),
+    ("numerics",),
+    ("jaxprs", "source", "summary"),
     ("calls", "saved"),
     ("model",),
     ("torch", "tensorflow", "stablehlo", "onnx"),
@@ -15,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),
     ("cli", "__main__"),
 )
-FRONTENDS = FLOORS[5]  # they do not know each other, but for:
+FRONTENDS = FLOORS[6]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo"), ("onnx", "stablehlo")}
 # The floors inside of parts: rooms and the files beside them.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -142,11 +143,11 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
 FENCES = {
     "anyjax.flax.codegen": ("anyjax.errors", "anyjax.warn_once", "anyjax.torch.engine.callback"),
     "anyjax.tensorflow": (
-        *(f"anyjax.{part}" for name in FLOORS[:5] for part in name),
+        *(f"anyjax.{part}" for name in FLOORS[:6] for part in name),
         "anyjax.stablehlo",
     ),
     "anyjax.parallel.estimation": (
-        *(f"anyjax.{part}" for name in FLOORS[:5] for part in name),
+        *(f"anyjax.{part}" for name in FLOORS[:6] for part in name),
         "anyjax.parallel",
         "anyjax.transforms",
     ),

@@ -27,7 +27,7 @@ class Import(NamedTuple):
 
     target: str
     line: int
-    lazy: bool  # inside a function
+    lazy: bool  # inside a function, or for type checkers alone
 
 
 def module_name(path: str) -> str:
@@ -52,6 +52,7 @@ def imports(path: str, text: str, modules: Iterable[str]) -> list[Import]:
             if target.split(".")[0] == PACKAGE and target != here:
                 found.append(Import(target, getattr(node, "lineno", 0), lazy))
         inside = lazy or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        inside |= isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for child in ast.iter_child_nodes(node):
             visit(child, inside)
 
@@ -76,7 +77,7 @@ def _targets(node: ast.AST, package: str, known: set[str]) -> Iterator[str]:
 
 
 def floors(files: Mapping[str, str]) -> Findings:
-    """Imports that go up, go sideways between frontends, or load the facade outside a function."""
+    """Imports that go up, go sideways between frontends, or load the facade at once."""
     found: Findings = []
     modules = {module_name(path) for path in files}
     for path, text in files.items():

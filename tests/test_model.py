@@ -146,6 +146,12 @@ def test_repr_shows_what_is_inside():
     assert "weight [4, 3], bias [4]" in text
 
 
+def test_repr_of_what_jax_puts_in_the_place_of_arrays():
+    model = anyjax.from_torch(torch.nn.Linear(3, 4))
+    text = repr(jax.tree.map(lambda x: x.sharding, model))
+    assert "2 arrays, 0 values" in text and "bias SingleDeviceSharding" in text
+
+
 def test_repr_is_never_wide():
     class Wide(torch.nn.Module):
         def forward(self, x: torch.Tensor, many: torch.Tensor | None = None, *others, **kwargs):

@@ -14,7 +14,7 @@ LARGEST = 2**30  # bytes; then the programs that were not used for longest go
 
 
 def use_compilation_cache(
-    folder: str | os.PathLike | None = None, max_bytes: int = LARGEST
+    folder: str | os.PathLike[str] | None = None, max_bytes: int = LARGEST
 ) -> Path:
     """Keeps what XLA compiles in a folder, where later processes find it.
 

@@ -16,16 +16,20 @@ WIDEST = 100  # columns of a text that is read
 
 def explain(options: Explain) -> None:
     """Runs ``anyjax explain``; what is no terminal gets the Markdown."""
-    if options.list or options.name is None:
+    name = None if options.list else options.name
+    if options.json:
+        page = name and {"text": explanations.explanation(name)}
+        _shown.as_json(page or explanations.summaries())
+    elif name is None:
         _shown.console().print(_shown.table(["error", "what it means"], _rows()))
     elif sys.stdout.isatty():
         console = Console()
-        text = Markdown(explanations.explanation(options.name), code_theme="ansi_dark")
+        text = Markdown(explanations.explanation(name), code_theme="ansi_dark")
         console.print(text, width=min(console.width, WIDEST))
     else:
-        print(explanations.explanation(options.name))
+        print(explanations.explanation(name))
 
 
 def _rows() -> list[tuple[str, str]]:
-    plain = lambda text: text.replace("`", "").replace("[", r"\[")
-    return [(name, plain(text)) for name, text in explanations.summaries().items()]
+    escaped = lambda text: text.replace("`", "").replace("[", r"\[")
+    return [(name, escaped(text)) for name, text in explanations.summaries().items()]

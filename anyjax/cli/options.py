@@ -163,6 +163,7 @@ class Explain:
         str | None, typer.Argument(help="class of the error or warning, as MissingRng")
     ] = None
     list: Annotated[bool, typer.Option("--list", help="names of all, with a line each")] = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ class Report:
             sizes[array.dtype] += array.bytes
         return dict(sizes.most_common())
 
-    def to_html(self, file: str | os.PathLike) -> None:
+    def to_html(self, file: str | os.PathLike[str]) -> None:
         """Writes a page that needs nothing else, no network either.
 
         Raises:

@@ -33,7 +33,7 @@ LARGE = 2**31 - 2**20  # bytes: the limit of protobuf for one file
 
 def to_onnx(
     model: Model,
-    file: str | os.PathLike,
+    file: str | os.PathLike[str],
     *args: Any,
     shapes: Mapping[str, str] | None = None,
     constraints: Sequence[str] = (),
@@ -93,7 +93,7 @@ def to_onnx(
 
 
 def run_onnx(
-    file: str | os.PathLike, inputs: Mapping[str, jax.typing.ArrayLike]
+    file: str | os.PathLike[str], inputs: Mapping[str, jax.typing.ArrayLike]
 ) -> dict[str, np.ndarray]:
     """Runs an ONNX file by onnxruntime on the CPU, and returns its outputs by name.
 

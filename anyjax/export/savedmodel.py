@@ -32,7 +32,7 @@ PARTS = {FILE, "variables", "assets", "assets.extra", "fingerprint.pb", "keras_m
 
 def to_savedmodel(
     model: Model,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     *args: Any,
     shapes: Mapping[str, str] | None = None,
     constraints: Sequence[str] = (),
@@ -101,7 +101,7 @@ def to_savedmodel(
     return Path(folder)
 
 
-def check_target(folder: str | os.PathLike) -> None:
+def check_target(folder: str | os.PathLike[str]) -> None:
     """Raises WrongArguments if a SavedModel would replace a folder with other files."""
     if (Path(folder) / FILE).is_file():
         check_others(Path(folder), PARTS)

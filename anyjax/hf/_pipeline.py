@@ -21,7 +21,7 @@ from anyjax.model import Model
 
 def pipeline(
     task: str,
-    source: str | os.PathLike | Model,
+    source: str | os.PathLike[str] | Model,
     *,
     rng: jax.Array | None = None,
     **options: Any,

@@ -31,7 +31,7 @@ PROCESSING = (
 
 
 def save_pretrained(
-    model: Model, folder: str | os.PathLike, *, max_shard_size: object = "5GB"
+    model: Model, folder: str | os.PathLike[str], *, max_shard_size: object = "5GB"
 ) -> None:
     """Writes a Hugging Face checkpoint that transformers loads, with the model's params and state.
 

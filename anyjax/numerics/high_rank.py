@@ -11,13 +11,14 @@ of other platforms and of other releases are what they were.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from importlib import metadata
 
-import jaxlib
 import ml_dtypes
 import numpy as np
 from jax import lax
 from jax.interpreters import mlir
+
+from anyjax.private_names import need
 
 RELEASES = {"0.10.2", "0.11.0"}  # of jaxlib
 RANK = 7
@@ -30,29 +31,34 @@ REDUCTIONS = [
 REDUCE_PRECISION = mlir.lower_fun(lax.reduce_precision, multiple_results=False)
 
 
-def protect(release: str = jaxlib.__version__) -> bool:
+def protect(release: str | None = None) -> bool:
     """Has JAX lower reductions as this file says, where the release of jaxlib needs it.
+
+    Args:
+      release: of jaxlib; by default the one that is installed.
 
     Returns whether it does.
     """
+    release = metadata.version("jaxlib") if release is None else release
     if release in RELEASES:
+        rules = need("jax.interpreters.mlir:_lowerings", "reductions of seven dimensions")
         for primitive in REDUCTIONS:
-            entry = mlir._lowerings[primitive]
+            entry = rules[primitive]
             rule = functools.partial(_lower, entry.rule)
             mlir.register_lowering(primitive, rule, inline=entry.inline)
     return release in RELEASES
 
 
-def _lower(rule: mlir.LoweringRule, ctx: mlir.LoweringRuleContext, *arrays: Any, **params: Any):
+def _lower(rule: mlir.LoweringRule, ctx: mlir.LoweringRuleContext, *arrays, **params):
     """Lowers a reduction by JAX's own rule; for all platforms of a program that CPUs run, too: one
     rule for each platform would put a choice around every reduction.
     """
     if "cpu" in ctx.module_context.platforms:
-        arrays = tuple(_apart(ctx, aval, x) for aval, x in zip(ctx.avals_in, arrays))
+        arrays = tuple(_rounded(ctx, aval, x) for aval, x in zip(ctx.avals_in, arrays))
     return rule(ctx, *arrays, **params)
 
 
-def _apart(ctx: mlir.LoweringRuleContext, aval: Any, array: Any) -> Any:
+def _rounded(ctx: mlir.LoweringRuleContext, aval, array: mlir.ir.Value) -> mlir.ir.Value:
     if aval.ndim < RANK or (bits := PRECISIONS.get(aval.dtype.type)) is None:
         return array
     inner = ctx.replace(primitive=lax.reduce_precision_p, avals_in=[aval], avals_out=[aval])

@@ -26,7 +26,7 @@ from anyjax.source import SourceBase, SourceCache
 from anyjax.stablehlo.core.static_values import as_jax
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
+    pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ def _graphs(graph: Graph) -> Iterable[Graph]:
 
 
 def from_onnx(
-    source: onnx.ModelProto | bytes | str | os.PathLike,
-    *example_args: PyTree,
+    source: onnx.ModelProto | bytes | str | os.PathLike[str],
+    *example_args: Any,
     outputs: Iterable[str] | None = None,
     weights: bool | str = True,
 ) -> Model:

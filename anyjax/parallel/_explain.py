@@ -96,7 +96,7 @@ class Explanation:
             html_text.table(("", ""), self.summary()), html_text.table(header, rows, right=(4,))
         )
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: the table with a bar for each weight, filled by one device's share."""
         text = html_text.page("Sharding", self._repr_html_())
         Path(path).write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,6 +13,9 @@ from jax.typing import ArrayLike
 from anyjax import multiprocess
 from anyjax.errors import WrongArguments, WrongBatch
 from anyjax.parallel.plans.axes import batch_axes, sequence_axis
+
+if TYPE_CHECKING:
+    from anyjax.typing import Output
 
 
 def spec_of(
@@ -66,7 +69,7 @@ def length_of(batch: Any) -> int | None:
     return max(lengths("iub", 2) or lengths("fV", 3), default=None)
 
 
-def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
+def place(batch: object, mesh: Mesh, *, whole: bool = False) -> Output:
     """Places a batch on the mesh.
 
     Rows are divided over the data axes ("data", "fsdp", ...), the length of texts over an axis

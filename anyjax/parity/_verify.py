@@ -206,7 +206,7 @@ def _reproduce(
     original: Side,
     actual: ModelSide,
     modules: list[Comparison],
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
 ) -> str:
     """Writes the smallest part at fault to a folder; returns what it is."""
     if original.name == "torch" and isinstance(model, Model):

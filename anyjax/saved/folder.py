@@ -22,7 +22,7 @@ ABOUT = "model.json"
 
 
 @contextlib.contextmanager
-def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
+def whole(folder: str | os.PathLike[str], mark: str) -> Iterator[Path]:
     """Gives a scratch folder, which replaces ``folder`` at the end of the block.
 
     Raises:
@@ -64,7 +64,7 @@ def check_free(target: Path, mark: str) -> None:
         )
 
 
-def check_target(folder: str | os.PathLike) -> None:
+def check_target(folder: str | os.PathLike[str]) -> None:
     """Raises WrongArguments if a save would remove files that no save has written."""
     target = Path(folder)
     if not (target / ABOUT).is_file():
@@ -80,7 +80,7 @@ def check_target(folder: str | os.PathLike) -> None:
     check_others(target, listed)
 
 
-def add(folder: str | os.PathLike, name: str, write: Callable[[Path], object]) -> None:
+def add(folder: str | os.PathLike[str], name: str, write: Callable[[Path], object]) -> None:
     """Adds a subfolder that ``write`` fills, and lists its files with the others."""
     target, subfolder = Path(folder), Path(folder) / name
     write(subfolder)

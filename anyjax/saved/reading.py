@@ -19,7 +19,7 @@ SAVE_AGAIN = "save the model again; Hugging Face checkpoints load with anyjax.fr
 
 
 def read(
-    folder: str | os.PathLike, executables: bool | None = None
+    folder: str | os.PathLike[str], executables: bool | None = None
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
     """Reads (params, state, source) from a folder that ``save`` wrote.
 

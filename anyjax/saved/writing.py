@@ -31,7 +31,7 @@ def save(
     source,
     params,
     state,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     calls: list[tuple],
     *,
     shapes: Mapping[str, str] | None = None,

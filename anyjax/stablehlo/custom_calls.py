@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,10 +20,13 @@ from anyjax.stablehlo.ops.lapack import ROUTINES
 from anyjax.stablehlo.ops.random import generate_bits
 from anyjax.stablehlo.ops.window import reduce_window
 
-CALLS: dict[str, Callable] = {}
+if TYPE_CHECKING:
+    from anyjax.typing import F
+
+CALLS: dict[str, Callable[..., Any]] = {}
 
 
-def serves(*targets: str) -> Callable[[Callable], Callable]:
+def serves(*targets: str) -> Callable[[F], F]:
     """Registers ``function(operands, attributes, types) -> outputs`` for targets, as a decorator.
 
     Args:
@@ -46,7 +49,7 @@ def serves(*targets: str) -> Callable[[Callable], Callable]:
       [2.0, 4.0]
     """
 
-    def add(function: Callable) -> Callable:
+    def add(function: F) -> F:
         CALLS.update(dict.fromkeys(targets, function))
         return function
 
@@ -198,7 +201,7 @@ def dynamic_reduce_window(operands, attributes, types):
     edges = [sizes(x) for x in known(padding, "a padding")]
     arrays = [as_jax(x) for x in arrays]
     (body,) = attributes["called_computations"]
-    return reduce_window(types, arrays[:half], arrays[half:], *lists, edges, body)
+    return reduce_window(types, arrays[:half], arrays[half:], *[*lists, edges, body])
 
 
 # fmt: off

@@ -129,7 +129,7 @@ def _checked_tuple(i: int, value: object, kinds: tuple) -> tuple:
     return tuple(_checked(i, x, kind) for x, kind in zip(value, kinds))
 
 
-def from_stablehlo(source: export.Exported | bytes | str | os.PathLike) -> Model:
+def from_stablehlo(source: export.Exported | bytes | bytearray | str | os.PathLike[str]) -> Model:
     """Converts a StableHLO module to a pure JAX function, differentiable and without MLIR in it.
 
     Args:
@@ -217,7 +217,7 @@ def _main(run: Run) -> Region:
     return functions["main"]
 
 
-def _is_text(source: str | os.PathLike) -> bool:
+def _is_text(source: str | os.PathLike[str]) -> bool:
     return isinstance(source, str) and ("module" in source or "func.func" in source)
 
 

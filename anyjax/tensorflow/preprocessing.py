@@ -27,7 +27,7 @@ SIZES = ("Shape", "ShapeN", "Size", "Rank")
 
 def split_preprocessing(
     source: Any, *args: Any, signature: str | None = None, **kwargs: Any
-) -> tuple[Callable, Model]:
+) -> tuple[Callable[..., tuple[Any, ...]], Model]:
     """Splits a function of strings, lookup tables or Python calls in two.
 
     Args:

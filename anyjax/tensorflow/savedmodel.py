@@ -24,7 +24,7 @@ TRUSTED = (
 )
 
 
-def source_of(path: str | os.PathLike, signature: str | None) -> Any:
+def source_of(path: str | os.PathLike[str], signature: str | None) -> Any:
     """Reads a GraphDef, a signature of a SavedModel of TensorFlow 1, or what ``load`` restores.
 
     Raises:
@@ -46,7 +46,7 @@ def source_of(path: str | os.PathLike, signature: str | None) -> Any:
     return load(path)
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Restores a folder or file by TensorFlow or Keras.
 
     Raises:

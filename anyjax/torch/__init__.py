@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
+from anyjax import lazy
 from anyjax.errors import imports_of
 
 with imports_of("anyjax.torch"):
@@ -15,6 +15,12 @@ from anyjax.torch import ops as _ops  # noqa: F401  (fills the table)
 from anyjax.torch.core.schema import lowers
 from anyjax.torch.jax_function import from_jax
 from anyjax.torch.source import from_torch
+
+if TYPE_CHECKING:
+    from anyjax.torch import interop
+    from anyjax.torch.dynamo.backend import compile_backend
+    from anyjax.torch.eager.mode import on_jax
+    from anyjax.torch.flax_module import module_from_flax
 
 check_version("jax")
 check_version("torch")
@@ -29,16 +35,12 @@ __all__ = [
     "on_jax",
 ]
 
-LATER = {  # what is imported when it is first used
-    "compile_backend": "anyjax.torch.dynamo.backend",
-    "interop": "anyjax.torch.interop",
-    "module_from_flax": "anyjax.torch.flax_module",
-    "on_jax": "anyjax.torch.eager.mode",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(LATER[name])
-    return module if name == "interop" else getattr(module, name)
+lazy.facade(
+    __name__,
+    {
+        "compile_backend": "anyjax.torch.dynamo.backend",
+        "module_from_flax": "anyjax.torch.flax_module",
+        "on_jax": "anyjax.torch.eager.mode",
+    },
+    parts=("interop",),
+)

@@ -5,10 +5,13 @@ any pytree, and nothing is copied. Functions cross over, too: torch code that JA
 differentiates, and JAX's functions on tensors.
 """
 
+# torch is Any here (pyproject.toml), in which all overloads are one.
+# mypy: disable-error-code="overload-cannot-match"
+
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import jax
 import torch
@@ -36,7 +39,10 @@ from anyjax.torch.jax_function import from_jax
 from anyjax.torch.torchax import extract_jax
 
 if TYPE_CHECKING:
+    import optax
     from jaxtyping import PyTree
+
+    from anyjax.typing import TorchOutput
 
 __all__ = [
     "JittableModule", "call_jax", "call_torch", "compile", "default_env", "disable_globally",
@@ -61,8 +67,8 @@ def default_env() -> Environment:
 
 
 def j2t_autograd(
-    fn: Callable[..., PyTree], call_jax: Callable[..., PyTree] = call_jax
-) -> Callable[..., Any]:
+    fn: Callable[..., object], call_jax: Callable[..., object] = call_jax
+) -> Callable[..., TorchOutput]:
     """Returns a function of JAX as one of tensors, with JAX's gradients for torch's autograd.
 
     Args:
@@ -86,15 +92,15 @@ def j2t_autograd(
 
 
 jit = jax_jit
-fori_loop = torch_view(jax.lax.fori_loop)
-remat = torch_view(jax.checkpoint)
-mark_sharding = torch_view(jax.lax.with_sharding_constraint)
+fori_loop: Callable[..., TorchOutput] = torch_view(jax.lax.fori_loop)
+remat: Callable[..., Callable[..., TorchOutput]] = torch_view(jax.checkpoint)
+mark_sharding: Callable[..., TorchOutput] = torch_view(jax.lax.with_sharding_constraint)
 
 
 def make_train_step(
-    model_fn: Callable[..., PyTree], loss_fn: Callable[..., PyTree], optax_optimizer: PyTree,
-    remat_policy: PyTree = None,
-) -> Callable[..., Any]:  # fmt: skip
+    model_fn: Callable[..., object], loss_fn: Callable[..., object],
+    optax_optimizer: optax.GradientTransformation, remat_policy: object = None,
+) -> Callable[..., tuple[TorchOutput, TorchOutput, TorchOutput]]:  # fmt: skip
     """Returns ``step(weights, buffers, opt_state, args, label) -> (loss, weights, opt_state)`` of
     tensors, to be compiled with ``jax_jit``.
 
@@ -125,7 +131,15 @@ def make_train_step(
     return step
 
 
-def compile(function: PyTree, options: None = None) -> Any:
+@overload
+def compile(function: torch.nn.Module, options: None = None) -> JittableModule: ...
+@overload
+def compile(
+    function: Callable[..., object], options: None = None
+) -> Callable[..., TorchOutput]: ...
+
+
+def compile(function: torch.nn.Module | Callable[..., object], options: None = None) -> Any:
     """Returns a module as a ``JittableModule``, and a function as ``jax_jit`` does."""
     is_module = isinstance(function, torch.nn.Module)
     return JittableModule(function) if is_module else jax_jit(function)

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
     from jaxtyping import PyTree
 
+    from anyjax.typing import TorchOutput
+
 Tensors = tuple[torch.Tensor, ...]
 DOUBLE = (torch.float64, torch.complex128)
 MANY = 64  # values of static arguments; then programs are dropped
 
 
-def from_jax(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+def from_jax(function: Callable[..., object]) -> Callable[..., TorchOutput]:
     """Returns a JAX function as a function of torch tensors.
 
     Gradients are JAX's (``jax.vjp``), also those of gradients; ``torch.func.grad``, ``vjp``,
@@ -60,7 +62,7 @@ def from_jax(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     programs: dict[Any, Program] = {}
 
     @functools.wraps(function)
-    def called(*args: PyTree, **kwargs: PyTree) -> PyTree:
+    def called(*args: PyTree, **kwargs: PyTree) -> Any:
         if current_trace.active():
             apply = on_tensors(lambda arguments: function(*arguments[0], **arguments[1]))
             return current_trace.trace().whole(apply, (args, kwargs))

@@ -324,7 +324,7 @@ def source_of(
 
 
 def from_torch(
-    source: torch.nn.Module | Callable,
+    source: torch.nn.Module | Callable[..., object],
     *,
     on_missing: Literal["error", "callback"] = "error",
     precision: Option = "torch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import torch
@@ -13,8 +13,11 @@ from anyjax.calls.concretization_help import advise
 from anyjax.errors import DataDependent
 from anyjax.torch.source import from_torch
 
+if TYPE_CHECKING:
+    from anyjax.typing import Output
 
-def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable[..., Any]]:
+
+def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable[..., Output]]:
     """Returns the module as ``(weights, func)`` with ``func(weights, args_tuple, kwargs_dict)``.
 
     ``weights`` holds params and state alike, as torchax's does. What forward writes to the state is

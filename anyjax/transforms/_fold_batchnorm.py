@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-3  # of the largest value: the weights are rounded once more
 
 
-def fold_batchnorm(model: Model, *args: PyTree, **kwargs: PyTree) -> Model:
+def fold_batchnorm(model: Model, *args: Any, **kwargs: Any) -> Model:
     """Folds BatchNorm into the convolution, or linear layer, whose output it takes.
 
     In evaluation mode it is a scale and a shift of each channel, which the layer's weights and

@@ -12,6 +12,8 @@ from anyjax.model import Model
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.typing import Output
+
 
 @dataclass(frozen=True)
 class OfValue:
@@ -50,7 +52,7 @@ def intermediates(model: Model, pattern: str, *, inputs: bool = False) -> Model:
     return replace(model, source=model.source.tapped(Tap(pattern, inputs=inputs)))
 
 
-def edit(model: Model, edits: Mapping[str, Callable[[PyTree], PyTree]]) -> Model:
+def edit(model: Model, edits: Mapping[str, Callable[[Output], object]]) -> Model:
     r"""Replaces the outputs of modules: for ablation, steering, patching, or a gradient with
     respect to an activation.
 

@@ -41,6 +41,7 @@ VERBS = {
     ),
     "plan": ([DEMO, "--chips", "v6e-8", "--length", "64"], lambda x: x["peak"] > 0),
     "doctor": ([], lambda x: x["works"] and x["packages"]["jax"]["tested"]),
+    "explain": (["MissingRng"], lambda x: x["text"].startswith("# MissingRng")),
     "cache": ([], lambda x: x["limit"] == 2**30 and not x["removed"]),
 }
 

@@ -1,13 +1,15 @@
 """Tables and counts of the pages are those of the code and of proof/results."""
 
 import re
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
-from typer.testing import CliRunner
 
-from anyjax.cli import app
 from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.processes  # of their own: other tests add operators
 
 PAGES = {
     "ops.md": ("torch", []),
@@ -33,7 +35,8 @@ def test_operators(name):
     tested = TESTED.get(package) or TESTED[f"{package}-cpu"]
     if installed(package).partition("+")[0] != tested:
         pytest.skip(f"the table is of {package} {tested}, and {installed(package)} is installed")
-    printed = CliRunner().invoke(app, ["ops", *options, "--markdown"]).stdout
+    command = [sys.executable, "-m", "anyjax", "ops", *options, "--markdown"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import pytest
 
 import anyjax.model  # which has JAX lower them so
 from anyjax.numerics import high_rank
 
-NEEDS = jaxlib.__version__ in high_rank.RELEASES
+pytestmark = pytest.mark.processes
+JAXLIB = metadata.version("jaxlib")
+NEEDS = JAXLIB in high_rank.RELEASES
 
 # Attention over windows of patches in three dimensions, gates of each window and a sum of them.
 MODEL = """
@@ -69,7 +71,7 @@ def test_a_model_runs(name):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.skipif(not NEEDS, reason=f"jaxlib {jaxlib.__version__} has not this fault")
+@pytest.mark.skipif(not NEEDS, reason=f"jaxlib {JAXLIB} has not this fault")
 def test_only_high_ranks_on_cpus_are_rounded():
     counted = lambda f, *shapes: (
         lambda *platforms: (

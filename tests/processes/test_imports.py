@@ -37,7 +37,7 @@ def last_line(script: str) -> str:
 
 
 def test_import_is_lazy():
-    assert loaded_after("import anyjax", "jax", *FRAMEWORKS) == []
+    assert loaded_after("import anyjax", "jax", "inspect", *FRAMEWORKS) == []
 
 
 def test_the_torch_frontend_loads_no_room_of_jax_that_it_may_never_need():
@@ -92,6 +92,40 @@ def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
     )
     modules = [m for m in modules if not m.startswith(of_frameworks)]
     assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
+
+
+COMPLETED = {
+    "Python": """
+from rlcompleter import Completer
+complete = lambda text: Completer({"anyjax": anyjax}).attr_matches(text)
+""",
+    "IPython": """
+import warnings
+from IPython.core.completer import IPCompleter
+warnings.simplefilter("ignore")  # its interface is provisional
+completer = IPCompleter(namespace={"anyjax": anyjax}, use_jedi=False)
+complete = lambda text: [(x.text, x.type) for x in completer.completions(text, len(text))]
+""",
+}
+COMPLETED["IPython with Jedi"] = COMPLETED["IPython"].replace("use_jedi=False", "use_jedi=True")
+
+
+@pytest.mark.parametrize("where", COMPLETED)
+def test_completing_a_name_loads_nothing(where):
+    pytest.importorskip("IPython" if "IPython" in where else "rlcompleter")
+    code = "import anyjax" + COMPLETED[where]
+    names = (
+        "assert 'from_torch' in str(complete('anyjax.')) and 'pipe' in str(complete('anyjax.hf.'))"
+    )
+    assert loaded_after(code + names, "jax", "flax", "optax", *FRAMEWORKS) == []
+
+
+@pytest.mark.parametrize("where", COMPLETED)
+def test_names_of_a_part_are_completed(where):
+    pytest.importorskip("IPython" if "IPython" in where else "rlcompleter")
+    pytest.importorskip("optax")
+    code = "import anyjax" + COMPLETED[where] + "assert 'fit' in str(complete('anyjax.train.'))"
+    assert loaded_after(code, "optax", *FRAMEWORKS) == ["optax"]
 
 
 def test_importing_flax_names_loads_nothing():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from anyjax.flax.matching import flax_layers
 from anyjax.flax.matching.match_layers import Matching, as_arguments, match_layers
@@ -17,22 +15,43 @@ from anyjax.flax.matching.sides import JaxSide, jax_side
 from anyjax.flax.matching.stored import read_weights
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
+    from anyjax.typing import ArrayLike, Output, T
+
+
+class Options(TypedDict, total=False):
+    """The options of ``load_into``, which type checkers read here."""
+
+    variables: object
+    example: tuple[object, ...] | ArrayLike | None
+    torch_example: tuple[object, ...] | Mapping[str, object] | None
+    kwargs: Mapping[str, object] | None
+    apply: Callable[..., object] | None
+    match: Mapping[str, object] | None
+    ignore: Iterable[str]
+    tolerance: float
+
+
+@overload
+def load_into(
+    flax_module: nn.Module, source: object, **options: Unpack[Options]
+) -> tuple[dict[str, Output], Report]: ...
+@overload
+def load_into(flax_module: T, source: object, **options: Unpack[Options]) -> tuple[T, Report]: ...
 
 
 def load_into(
-    flax_module: nnx.Module | nn.Module | PyTree,
+    flax_module: object,
     source: object,
     *,
-    variables: PyTree = None,
-    example: tuple | jax.Array | None = None,
-    torch_example: tuple | Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    apply: Callable[..., PyTree] | None = None,
-    match: Mapping[str, Any] | None = None,
+    variables: object = None,
+    example: tuple[object, ...] | ArrayLike | None = None,
+    torch_example: tuple[object, ...] | Mapping[str, object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    apply: Callable[..., object] | None = None,
+    match: Mapping[str, object] | None = None,
     ignore: Iterable[str] = (),
     tolerance: float = 1e-4,
-) -> tuple[Any, Report]:
+) -> Any:
     """Fills a hand-written JAX model with the weights of a torch module of the same architecture.
 
     Layers are matched by their names in one spelling, then by shape, then by running submodules of

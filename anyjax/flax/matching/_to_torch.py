@@ -25,20 +25,22 @@ if TYPE_CHECKING:
     import torch
     from jaxtyping import PyTree
 
+    from anyjax.typing import ArrayLike, M
+
 
 def to_torch(
-    jax_model: nnx.Module | nn.Module | PyTree,
-    torch_module: torch.nn.Module,
+    jax_model: object,
+    torch_module: M,
     *,
-    variables: PyTree = None,
-    example: tuple | jax.Array | None = None,
-    torch_example: tuple | Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    apply: Callable[..., PyTree] | None = None,
-    match: Mapping[str, Any] | None = None,
+    variables: object = None,
+    example: tuple[object, ...] | ArrayLike | None = None,
+    torch_example: tuple[object, ...] | Mapping[str, object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    apply: Callable[..., object] | None = None,
+    match: Mapping[str, object] | None = None,
     ignore: Iterable[str] = (),
     tolerance: float = 1e-4,
-) -> tuple[torch.nn.Module, Report]:
+) -> tuple[M, Report]:
     """Fills a torch module with the weights of a JAX model of the same architecture.
 
     Layers are matched as ``load_into`` matches them, with random numbers in a copy of the torch
@@ -103,6 +105,7 @@ def to_torch(
 
 
 def _check_module(module: torch.nn.Module) -> None:
+
     import torch
 
     if not isinstance(module, torch.nn.Module):

@@ -19,6 +19,8 @@ from anyjax.trees import is_array
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.typing import Output
+
 # Of train states, and no weights: trees, and integers.
 _OPTIMIZERS = {"opt_state", "optimizer_state", "rngs"}
 _COUNTERS = {"step", "count", "epoch", "rng", "key"}
@@ -26,7 +28,7 @@ _WEIGHTS = {"params", "batch_stats", "state"}  # stay together
 _AROUND = {"model", "params", "state", "train_state", "target", "variables", "default"}
 
 
-def read_params(path: str | os.PathLike, key: str | None = None) -> dict[str, Any]:
+def read_params(path: str | os.PathLike[str], key: str | None = None) -> dict[str, Output]:
     """Reads the params of a JAX checkpoint, of a train state without its optimizer.
 
     Args:

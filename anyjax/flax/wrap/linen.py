@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from flax import linen as nn
@@ -15,6 +15,9 @@ from anyjax.flax.wrap.forward import Result, run_with_key
 from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
+
+if TYPE_CHECKING:
+    from anyjax.typing import Output
 
 DROPOUT = "dropout"
 
@@ -45,7 +48,7 @@ class Module(nn.Module):
     pretrained: bool = False
 
     @nn.compact
-    def __call__(self, *args, **kwargs) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Output:
         """Runs the forward pass.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from flax import nnx
@@ -14,11 +14,14 @@ from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 
+if TYPE_CHECKING:
+    from anyjax.typing import Output
+
 Streams = nnx.Rngs | nnx.RngStream | None
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 
 
-class Buffer(nnx.Variable):
+class Buffer(nnx.Variable[Any]):
     """State that is neither a parameter nor a statistic of batches: masks, counters, frozen
     parameters.
 
@@ -49,13 +52,17 @@ VARIABLES: dict[str, type[nnx.Variable]] = {
 class Part(nnx.Module):
     """A submodule of a converted model: its arrays and its own submodules."""
 
-    def __getitem__(self, name: str | int) -> Any:
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Part | nnx.Variable[Any]: ...
+
+    def __getitem__(self, name: str | int) -> Part | nnx.Variable[Any]:
         try:
             return getattr(self, attribute(str(name)))
         except AttributeError:
             raise (IndexError if isinstance(name, int) else KeyError)(name) from None
 
-    def __call__(self, *args, **kwargs) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns its own arrays; ``nnx.tabulate`` shows each such call as a row."""
         if args or kwargs:
             raise Unsupported(
@@ -82,7 +89,7 @@ class Module(Part):
         deterministic = not modes.pop() if len(modes) == 1 else None  # None: only some parts train
         self.deterministic = self.use_running_average = deterministic
 
-    def __call__(self, *args, rngs: Streams | jax.Array = None, **kwargs) -> Any:
+    def __call__(self, *args: Any, rngs: Streams | jax.Array = None, **kwargs: Any) -> Output:
         """Runs the forward pass.
 
         Args:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from anyjax.errors import imports_of
 from anyjax.hf.generation import saved_loop
 from anyjax.model import Model
 
+if TYPE_CHECKING:
+    from anyjax.typing import ArrayLike, Output
+
 
 def generate(
     model: Model,
-    input_ids: Int[Array, "batch length"] | None = None,
-    attention_mask: Int[Array, "batch length"] | None = None,
+    input_ids: Int[ArrayLike, "batch length"] | None = None,
+    attention_mask: Int[ArrayLike, "batch length"] | None = None,
     *,
     rng: jax.Array | None = None,
     streamer: Any = None,
     tokenizer: Any = None,
     **options: Any,
-) -> Any:
+) -> Output:
     """Generates text, token for token the same as ``module.generate(...)`` of transformers.
 
     The prompt is one program and all further tokens are one more, a ``while_loop`` with the cache

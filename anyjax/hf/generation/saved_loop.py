@@ -30,7 +30,7 @@ def _loop(model: Model, *arrays: Any) -> list[Any]:
 
 def run_saved_loop(
     model: Model, input_ids: Any, rng: jax.Array | None, streamer: Any, options: dict[str, Any]
-) -> jax.Array:
+) -> Any:
     """Runs the saved loop: ``anyjax.generate`` of a loaded model.
 
     Raises:

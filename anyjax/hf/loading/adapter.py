@@ -28,7 +28,7 @@ TASKS = {
 CLASSES = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
 
 
-def is_adapter(source: str | os.PathLike) -> bool:
+def is_adapter(source: str | os.PathLike[str]) -> bool:
     """Returns whether a folder holds an adapter and no model."""
     folder = Path(source).expanduser()
     return (folder / CONFIG).exists() and not (folder / "config.json").exists()
@@ -60,7 +60,7 @@ class Files:
         return rows.pop() if len(rows) == 1 and self.task in [*TASKS.values()][:2] else None
 
 
-def base_of(adapter: str | os.PathLike) -> str:
+def base_of(adapter: str | os.PathLike[str]) -> str:
     """Returns the hub id or the folder of the checkpoint that an adapter was trained on.
 
     A relative folder in the adapter's config is looked for here and above the adapter's folder: it
@@ -99,7 +99,7 @@ def _resolve_base(base: str, file: Path) -> str:
     return base
 
 
-def files_of(adapter: str | os.PathLike) -> Files:
+def files_of(adapter: str | os.PathLike[str]) -> Files:
     """Returns the files of an adapter in a folder or on the hub, before anything is loaded.
 
     Raises:

@@ -61,7 +61,7 @@ class Checkpoint:
         return {k: (v.dtype, v.shape) for file in self.weights for k, v in stored_in(file).items()}
 
 
-def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
+def stored_in(file: str | os.PathLike[str]) -> dict[str, Stored]:
     """Returns the places of the tensors of a safetensors file.
 
     Raises:
@@ -94,7 +94,7 @@ def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
 
 
 def find_checkpoint(
-    source: str | os.PathLike,
+    source: str | os.PathLike[str],
     *,
     need_weights: bool = True,
     allow_pickle: bool = False,

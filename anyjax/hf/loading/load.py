@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import jax
 
@@ -23,23 +23,28 @@ from anyjax.torch.engine.callback import check_on_missing
 from anyjax.transforms._roll import program_of, rolled
 from anyjax.transforms.packed import Packed, Quantized
 
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
+    from anyjax.parallel.plans.plans import Plan
+
 
 def from_pretrained(
-    source: str | os.PathLike,
+    source: str | os.PathLike[str],
     dtype: object = None,
-    mesh: Any = None,
-    plan: Any = None,
+    mesh: Mesh | None = None,
+    plan: Plan | None = None,
     roll: bool = False,
     task: str | None = None,
     *,
-    adapter: str | os.PathLike | None = None,
+    adapter: str | os.PathLike[str] | None = None,
     gguf_file: str | None = None,
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
     on_missing: Literal["error", "callback"] = "error",
     precision: Option = "torch",
     dequantize: bool | None = None,
-    **unknown: Any,
+    **unknown: Never,
 ) -> Model:
     """Loads a Hugging Face checkpoint as a Model, in evaluation mode.
 

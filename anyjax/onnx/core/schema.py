@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnx import AttributeProto, defs, helper
 
@@ -18,6 +18,9 @@ from anyjax.onnx.core import microsoft
 from anyjax.onnx.core.dtypes import to_numpy
 from anyjax.stablehlo.core.static_values import Known, Static, modes
 from anyjax.table import REQUIRED, Param, Row, Signature, Table
+
+if TYPE_CHECKING:
+    from anyjax.typing import F
 
 MICROSOFT = "com.microsoft"
 RANDOM = {
@@ -158,7 +161,7 @@ def row_of(op: Op) -> Row | None:
     return next(filter(None, map(table.find, later)), None)
 
 
-def lowers(*keys: str) -> Callable[[Callable], Callable]:
+def lowers(*keys: str) -> Callable[[F], F]:
     """Makes a function the lowering of ONNX operators, as a decorator.
 
     Its parameters have the names of the operator's inputs, in their order, then those of its

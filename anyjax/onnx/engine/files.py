@@ -15,7 +15,7 @@ from anyjax.errors import BadCheckpoint, Unsupported
 OLDEST = 7  # before it operators broadcast by an attribute
 
 
-def read(source: onnx.ModelProto | bytes | str | os.PathLike) -> onnx.ModelProto:
+def read(source: onnx.ModelProto | bytes | str | os.PathLike[str]) -> onnx.ModelProto:
     """Returns the model of a file, bytes or a proto, in an opset that has schemas.
 
     Raises:

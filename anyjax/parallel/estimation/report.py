@@ -189,7 +189,7 @@ class Estimate:
         table = html_text.table(("", "", ""), self.rows(), right=(1,))
         return html_text.div(f'{STYLE}<div class="memory">{bars}{edge}</div>', table)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: a bar of the memory in use, with a mark for the chip's, and the table."""
         Path(path).write_text(page("Estimate", self._repr_html_()), encoding="utf-8")
 

@@ -82,7 +82,7 @@ def filled(template: Path, data: Json, **texts: str) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda x: fills[x[1]], template.read_text(encoding="utf-8"))
 
 
-def write(file: str | os.PathLike, text: str) -> None:
+def write(file: str | os.PathLike[str], text: str) -> None:
     """Writes a file as a whole: what was there before stays until the new one is complete.
 
     Raises:

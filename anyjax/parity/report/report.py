@@ -50,7 +50,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     passes: Passes | None = field(default=None, repr=False)
-    reproducer: Callable[[str | os.PathLike], str] | None = field(default=None, repr=False)
+    reproducer: Callable[[str | os.PathLike[str]], str] | None = field(default=None, repr=False)
     unit: str = "modules"
 
     @property
@@ -80,7 +80,7 @@ class Report:
             return f"{name}: {worst.fault}{place}{rest}"
         return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{rest}"
 
-    def save_golden(self, folder: str | os.PathLike) -> None:
+    def save_golden(self, folder: str | os.PathLike[str]) -> None:
         """Writes the reference's values, which ``verify(..., reference=folder)`` takes in its place
         on machines without its framework.
 
@@ -92,7 +92,7 @@ class Report:
         kinds = {x.path: x.kind for x in self.modules}
         golden.save(folder, self.reference, self.passes, kinds)
 
-    def reproduce(self, folder: str | os.PathLike) -> str:
+    def reproduce(self, folder: str | os.PathLike[str]) -> str:
         """Writes a folder that reproduces the worst fault: the operator, node or module alone, its
         tensors, and ``reproduce.py``, which compares the two sides and ends with 3.
 
@@ -110,7 +110,7 @@ class Report:
             )
         return self.reproducer(folder)
 
-    def to_html(self, file: str | os.PathLike) -> None:
+    def to_html(self, file: str | os.PathLike[str]) -> None:
         """Writes the report as one page that needs nothing else, no network either: a tree of the
         modules with their errors, errors against depth, the values of the worst modules.
 

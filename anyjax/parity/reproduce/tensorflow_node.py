@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    folder: str | os.PathLike, side: TensorFlowSide, model_side: GraphSide, fault: Comparison
+    folder: str | os.PathLike[str], side: TensorFlowSide, model_side: GraphSide, fault: Comparison
 ) -> str:
     """Writes the node at fault as a graph of its own; returns its name.
 

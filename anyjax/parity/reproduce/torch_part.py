@@ -22,7 +22,7 @@ from anyjax.torch.core import interop
 from anyjax.torch.source import TorchSource
 
 
-def write_operator(folder: str | os.PathLike, operator: Operator, title: str) -> None:
+def write_operator(folder: str | os.PathLike[str], operator: Operator, title: str) -> None:
     """Writes an operator, its tensors and a script that compares the two sides; see ``whole``."""
     names = [f"x{i}" for i in range(len(operator.tensors))]
     source = operator.source()
@@ -35,7 +35,7 @@ def write_operator(folder: str | os.PathLike, operator: Operator, title: str) ->
 
 
 def write_module(
-    folder: str | os.PathLike, model: Model, side: TorchSide, path: str, title: str
+    folder: str | os.PathLike[str], model: Model, side: TorchSide, path: str, title: str
 ) -> None:
     """Writes a module of both sides, its inputs and a script; see ``whole``.
 
@@ -57,7 +57,9 @@ def write_module(
         (scratch / SCRIPT).write_text(MODULE.format(title=title))
 
 
-def reproduce(folder: str | os.PathLike, model: Model, side: TorchSide, fault: Comparison) -> str:
+def reproduce(
+    folder: str | os.PathLike[str], model: Model, side: TorchSide, fault: Comparison
+) -> str:
     """Writes the first operator of a module that is at fault itself, else the module; returns its
     path.
     """

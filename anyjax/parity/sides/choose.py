@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anyjax.errors import Unsupported
 from anyjax.model import Model
@@ -82,4 +82,5 @@ def _modes(model: Model | nnx.Module | linen.Module) -> dict[str, bool]:
     if not isinstance(model, Model) or model.source.framework != "torch":
         return {}
     named = model.source.module.named_modules()
-    return {path: mode for (path, _), mode in zip(named, model.source.training)}
+    modes: Any = model.source.training  # a tuple, of torch
+    return {path: mode for (path, _), mode in zip(named, modes)}

@@ -21,7 +21,7 @@ ABOUT = "golden.json"
 PASSES = ("expected", "judge")
 
 
-def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, str]) -> None:
+def save(folder: str | os.PathLike[str], name: str, passes: Passes, kinds: dict[str, str]) -> None:
     """Writes the reference's values, in its own precision and in 64 bits; see ``saved.folder``."""
     with whole(folder, ABOUT) as scratch:
         masked = [path for path, why in passes.excluded.items() if why == DROPOUT]
@@ -57,7 +57,7 @@ class GoldenSide:
       BadCheckpoint: the folder was not written by ``report.save_golden``, or is damaged.
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, folder: str | os.PathLike[str]):
         try:
             about = json.loads((Path(folder) / ABOUT).read_text())
             check_signature(about)

@@ -21,7 +21,7 @@ _config: dict[str, Any] = {
 }
 
 
-def get_config(name: str) -> Any:
+def get_config(name: str) -> bool | str:
     """Returns the value of a switch.
 
     Example:
@@ -31,7 +31,7 @@ def get_config(name: str) -> Any:
     return _config[_checked(name)]
 
 
-def update_config(name: str, value: object) -> None:
+def update_config(name: str, value: bool | str) -> None:
     """Sets a switch.
 
     Raises:
@@ -44,7 +44,7 @@ def update_config(name: str, value: object) -> None:
 
 
 @contextlib.contextmanager
-def override_config(name: str, value: object) -> Iterator[None]:
+def override_config(name: str, value: bool | str) -> Iterator[None]:
     """Sets a switch inside of a ``with`` block.
 
     Example:

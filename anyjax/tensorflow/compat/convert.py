@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
     from jaxtyping import PyTree
 
+    from anyjax.typing import Output
+
 
 class Variable(np.ndarray):
     """The value of a variable with its ``name`` and whether it is ``trainable``."""
@@ -61,9 +63,16 @@ class AnnotatedFunction:
       signature: the signature of the Python function.
     """
 
-    def __init__(self, fn: Callable, structured_inputs, structured_outputs, signature):
+    def __init__(
+        self,
+        fn: Callable[..., Output],
+        structured_inputs: tuple[tuple[object, ...], dict[str, object]],
+        structured_outputs: object,
+        signature: inspect.Signature,
+    ):
         self.fn = fn
-        self.structured_inputs, self.structured_outputs = structured_inputs, structured_outputs
+        self.structured_inputs: tuple[tuple[Any, ...], dict[str, Any]] = structured_inputs
+        self.structured_outputs: Any = structured_outputs
         self.__doc__, self.__name__ = fn.__doc__, fn.__name__
         self.__signature__ = signature
 
@@ -72,7 +81,7 @@ class AnnotatedFunction:
         """The signature of the Python function."""
         return self.__signature__
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Output:
         return self.fn(*args, **kwargs)
 
 
@@ -177,7 +186,9 @@ def _leaves(tree: PyTree) -> dict[tuple, Any]:
     return dict(leaves)
 
 
-def convert(tf_func: object, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict]:
+def convert(
+    tf_func: object, *args: Any, **kwargs: Any
+) -> tuple[AnnotatedFunction, dict[str, Variable]]:
     """Converts a ``tf.function`` to a JAX function of a flat dict of variables and its arguments.
 
     Args:
@@ -235,7 +246,7 @@ def convert_functional(tf_func: object, *args: Any, **kwargs: Any) -> AnnotatedF
     return _functional(*convert(tf_func, *args, **kwargs))
 
 
-def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict]:
+def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict[str, Variable]]:
     """Converts a function of a SavedModel that was traced once.
 
     Raises:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
 from anyjax.stablehlo.engine.evaluate import Run
 from anyjax.stablehlo.engine.parse import parse
+
+if TYPE_CHECKING:
+    from anyjax.typing import Output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class MhloModule:
         return f"MhloModule(fun_name={self.fun_name}, ...)"
 
 
-def mhlo_apply(*args: Any, module: MhloModule) -> Any:
+def mhlo_apply(*args: Any, module: MhloModule) -> Output:
     """Returns the output of the module's main function, or a tuple of several.
 
     Args:
@@ -51,8 +54,9 @@ def mhlo_apply(*args: Any, module: MhloModule) -> Any:
       >>> mhlo.mhlo_apply(jnp.zeros(2), module=sine).tolist()
       [0.0, 0.0]
     """
-    out = _run(module.module).function("main", [jnp.asarray(x) for x in args])
-    return jnp.asarray(out[0]) if len(out) == 1 else tuple(jnp.asarray(x) for x in out)
+    results = _run(module.module).function("main", [jnp.asarray(x) for x in args])
+    out: Any = tuple(map(jnp.asarray, results))
+    return out[0] if len(out) == 1 else out
 
 
 @functools.lru_cache(64)

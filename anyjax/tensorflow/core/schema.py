@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from anyjax.stablehlo.core.static_values import Entries, Known, Static, modes
 from anyjax.table import REQUIRED, Param, Signature, Table
 from anyjax.tensorflow.core import attributes
 from anyjax.tensorflow.core.private import op_def_of
+
+if TYPE_CHECKING:
+    from anyjax.typing import F
 
 # Attributes that only TensorFlow's kernels read.
 DROPPED = {
@@ -64,7 +68,7 @@ def overloads(op: str) -> list[str]:
 table = Table("tensorflow", read, overloads)
 
 
-def lowers(*ops: str) -> Callable[[Callable], Callable]:
+def lowers(*ops: str) -> Callable[[F], F]:
     """Makes a function the lowering of TensorFlow operators, as a decorator.
 
     Its parameters have the names and the order of the operator's inputs and attributes (as in

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from anyjax.table import REQUIRED, Param, Signature, Table
 from anyjax.torch.core import private
+
+if TYPE_CHECKING:
+    from anyjax.typing import F
 
 DROPPED = {"Device", "Layout", "MemoryFormat", "Generator", "Stream"}
 DROPPED_NAMES = {"pin_memory", "non_blocking"}
@@ -106,7 +109,7 @@ def family(key) -> Any:
 table = Table("torch", read, overloads, family)
 
 
-def lowers(*ops) -> Callable[[Callable], Callable]:
+def lowers(*ops: Any) -> Callable[[F], F]:
     """Makes a function the lowering of torch operators, as a decorator.
 
     Its parameters have the schema's names and order, without device, layout, memory format and

@@ -1,10 +1,13 @@
 """Values and functions that cross over between torch and JAX, where tensors are views of arrays."""
 
+# torch is Any here (pyproject.toml), in which all overloads are one.
+# mypy: disable-error-code="overload-cannot-match, overload-overlap"
+
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
@@ -21,10 +24,22 @@ from anyjax.torch.eager.tensor import EagerTensor
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.typing import M, Output, T, TorchOutput
+
 SEED = "anyjax_seed"  # the argument of a compiled function that its random numbers come from
 
 
-def torch_view_elem(value: PyTree) -> Any:
+@overload
+def torch_view_elem(value: jax.Array) -> torch.Tensor: ...
+@overload
+def torch_view_elem(value: np.dtype[Any]) -> torch.dtype: ...
+@overload
+def torch_view_elem(value: Callable[..., object]) -> Callable[..., TorchOutput]: ...
+@overload
+def torch_view_elem(value: T) -> T: ...
+
+
+def torch_view_elem(value: object) -> Any:
     """Returns what torch code takes for a value of JAX: a tensor around an array, without a copy; a
     ``torch.dtype`` for a dtype; a function of tensors (``call_jax``) for a function. Anything else
     stays.
@@ -38,7 +53,19 @@ def torch_view_elem(value: PyTree) -> Any:
     return functools.partial(call_jax, value) if callable(value) else value
 
 
-def jax_view_elem(value: PyTree) -> Any:
+@overload
+def jax_view_elem(value: torch.Tensor) -> jax.Array: ...
+@overload
+def jax_view_elem(value: torch.dtype) -> np.dtype[Any]: ...
+@overload
+def jax_view_elem(value: M) -> M: ...
+@overload
+def jax_view_elem(value: Callable[..., object]) -> Callable[..., Output]: ...
+@overload
+def jax_view_elem(value: T) -> T: ...
+
+
+def jax_view_elem(value: Any) -> Any:
     """Returns what JAX takes for a value of torch: the array of a tensor, without a copy and
     without its history; a dtype for a ``torch.dtype``; a function of arrays (``call_torch``) for a
     function. Modules, and anything else, stay.
@@ -61,7 +88,13 @@ def jax_view_elem(value: PyTree) -> Any:
     return functools.partial(call_torch, value) if is_function else value
 
 
-def torch_view(tree: PyTree) -> Any:
+@overload
+def torch_view(tree: Callable[..., object]) -> Callable[..., TorchOutput]: ...
+@overload
+def torch_view(tree: object) -> TorchOutput: ...
+
+
+def torch_view(tree: object) -> Any:
     """Returns a pytree with torch's views of its leaves, see ``torch_view_elem``.
 
     Example:
@@ -74,7 +107,15 @@ def torch_view(tree: PyTree) -> Any:
     return jax.tree.map(torch_view_elem, trees.register(tree))
 
 
-def jax_view(tree: PyTree) -> Any:
+@overload
+def jax_view(tree: M) -> M: ...
+@overload
+def jax_view(tree: Callable[..., object]) -> Callable[..., Output]: ...
+@overload
+def jax_view(tree: object) -> Output: ...
+
+
+def jax_view(tree: object) -> Any:
     """Returns a pytree with JAX's views of its leaves, see ``jax_view_elem``.
 
     Example:
@@ -85,7 +126,7 @@ def jax_view(tree: PyTree) -> Any:
     return jax.tree.map(jax_view_elem, trees.register(tree), is_leaf=is_leaf)
 
 
-def call_jax(jax_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTree) -> Any:
+def call_jax(jax_func: Callable[..., object], *args: Any, **kwargs: Any) -> TorchOutput:
     """Calls a function of JAX with tensors; returns tensors, through which no gradient comes:
     ``j2t_autograd`` is for that.
 
@@ -98,7 +139,7 @@ def call_jax(jax_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTree) -
     return torch_view(jax_func(*args, **kwargs))
 
 
-def call_torch(torch_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTree) -> Any:
+def call_torch(torch_func: Callable[..., object], *args: Any, **kwargs: Any) -> Output:
     """Calls a function of torch with arrays, inside ``on_jax``; returns arrays.
 
     Example:
@@ -108,14 +149,15 @@ def call_torch(torch_func: Callable[..., PyTree], *args: PyTree, **kwargs: PyTre
     """
     args, kwargs = torch_view((args, kwargs))
     with on_jax():
-        return jax_view(torch_func(*args, **kwargs))
+        out: Any = torch_func(*args, **kwargs)
+        return jax_view(out)
 
 
 def wrap_jax_jit(
-    torch_function: Callable[..., PyTree],
-    jax_jit_func: Callable[..., PyTree] = jax.jit,
-    kwargs_for_jax: dict[str, PyTree] | None = None,
-) -> Callable[..., Any]:
+    torch_function: Callable[..., object],
+    jax_jit_func: Callable[..., Any] = jax.jit,
+    kwargs_for_jax: Mapping[str, object] | None = None,
+) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that a transformation of JAX was applied to.
 
     Where the transformation is ``jax.jit`` or ``jax.checkpoint``, each call brings a seed of
@@ -151,10 +193,10 @@ def wrap_jax_jit(
 
 
 def jax_jit(
-    torch_function: Callable[..., PyTree],
-    kwargs_for_jax_jit: dict[str, PyTree] | None = None,
+    torch_function: Callable[..., object],
+    kwargs_for_jax_jit: Mapping[str, object] | None = None,
     fix_for_buffer_donation: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[..., TorchOutput]:
     """Returns a function of tensors as one program that ``jax.jit`` compiles.
 
     Args:
@@ -175,8 +217,9 @@ def jax_jit(
 
 
 def jax_shard_map(
-    torch_function: Callable[..., PyTree], kwargs_for_jax_shard_map: dict[str, PyTree] | None = None
-) -> Callable[..., Any]:
+    torch_function: Callable[..., object],
+    kwargs_for_jax_shard_map: Mapping[str, object] | None = None,
+) -> Callable[..., TorchOutput]:
     """Returns a function of tensors under ``jax.shard_map``.
 
     Args:
@@ -187,9 +230,9 @@ def jax_shard_map(
 
 
 def jax_value_and_grad(
-    torch_function: Callable[..., PyTree],
-    kwargs_for_value_and_grad: dict[str, PyTree] | None = None,
-) -> Callable[..., Any]:
+    torch_function: Callable[..., object],
+    kwargs_for_value_and_grad: Mapping[str, object] | None = None,
+) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that gives a value and, by JAX, its gradients.
 
     Example:
@@ -201,8 +244,8 @@ def jax_value_and_grad(
 
 
 def gradient_checkpoint(
-    torch_function: Callable[..., PyTree], kwargs: dict[str, PyTree] | None = None
-) -> Callable[..., Any]:
+    torch_function: Callable[..., object], kwargs: Mapping[str, object] | None = None
+) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that is computed again for JAX's gradients.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import torch
@@ -20,6 +20,8 @@ from anyjax.torch.eager.tensor import EagerTensor
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+    from anyjax.typing import Output, T, TorchOutput
 
 
 class Environment(contextlib.ContextDecorator):
@@ -38,7 +40,7 @@ class Environment(contextlib.ContextDecorator):
         self._stacks.append(stack)
         return self
 
-    def __exit__(self, *exception: PyTree) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._stacks.pop().__exit__(*exception)
 
     @property
@@ -72,33 +74,33 @@ class Environment(contextlib.ContextDecorator):
         random_keys.check_fresh("get_and_rotate_prng_key", seed)
         return random_keys.as_key(seed)
 
-    def to_xla(self, torchvalues: PyTree) -> Any:
+    def to_xla(self, torchvalues: T) -> T:
         """Returns tensors of torch's own on JAX; a module moves itself."""
         return to_jax(torchvalues)
 
-    def t2j_iso(self, torchtensors: PyTree) -> Any:
+    def t2j_iso(self, torchtensors: object) -> Output:
         """Returns the arrays of tensors on JAX."""
         return _mapped(lambda x: x.jax(), torchtensors)
 
-    def j2t_iso(self, jaxarray: PyTree) -> Any:
+    def j2t_iso(self, jaxarray: object) -> TorchOutput:
         """Returns tensors around arrays."""
         is_array = lambda x: isinstance(x, jax.Array)
         return jax.tree.map(
             lambda x: EagerTensor(x) if is_array(x) else x, trees.register(jaxarray)
         )
 
-    def t2j_copy(self, args: PyTree) -> Any:
+    def t2j_copy(self, args: object) -> Output:
         """Returns copies of torch's own tensors as arrays."""
         return _mapped(interop.to_jax, args)
 
-    def j2t_copy(self, args: PyTree) -> Any:
+    def j2t_copy(self, args: object) -> TorchOutput:
         """Returns copies of arrays as tensors of torch's own."""
         copy = lambda x: EagerTensor(x).torch() if isinstance(x, jax.Array) else x
         return jax.tree.map(copy, trees.register(args))
 
     def override_op_definition(
-        self, op_to_override: PyTree, op_impl: PyTree, is_view_op: bool = False
-    ):
+        self, op_to_override: object, op_impl: object, is_view_op: bool = False
+    ) -> NoReturn:
         """Raises Unsupported: operators are defined for everybody."""
         raise Unsupported(
             f"override_op_definition of {op_to_override}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,8 @@ from anyjax.torch.eager.moved import to_jax
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+    from anyjax.typing import TorchOutput
 
 
 class _Method(torch.nn.Module):
@@ -50,7 +52,7 @@ class JittableModule(torch.nn.Module):
     _model: torch.nn.Module  # no submodule: its weights are in params and buffers
 
     def __init__(
-        self, m: torch.nn.Module, extra_jit_args: dict[str, PyTree] | None = None,
+        self, m: torch.nn.Module, extra_jit_args: Mapping[str, object] | None = None,
         dedup_parameters: bool = True,
     ):  # fmt: skip
         super().__init__()
@@ -58,17 +60,17 @@ class JittableModule(torch.nn.Module):
         self._options = extra_jit_args or {}
         self._jitted: dict[str, Callable[..., Any]] = {}
         tied = {"remove_duplicate": dedup_parameters}
-        self.params = to_jax(dict(m.named_parameters(**tied)))
-        self.buffers = to_jax(dict(m.named_buffers(**tied)))
+        self.params: dict[str, torch.Tensor] = to_jax(dict(m.named_parameters(**tied)))
+        self.buffers: dict[str, torch.Tensor] = to_jax(dict(m.named_buffers(**tied)))
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # so that isinstance is about the module inside
         return type(self._model)
 
     def functional_call(
-        self, method_or_name: str | Callable[..., PyTree], params: dict[str, torch.Tensor],
-        buffers: dict[str, torch.Tensor], *args: PyTree, **kwargs: PyTree,
-    ) -> Any:  # fmt: skip
+        self, method_or_name: str | Callable[..., object], params: dict[str, torch.Tensor],
+        buffers: dict[str, torch.Tensor], *args: Any, **kwargs: Any,
+    ) -> TorchOutput:  # fmt: skip
         """Calls a method, or a function of the module, with these params and buffers."""
         if isinstance(method_or_name, str):
             method = getattr(self._model, method_or_name)
@@ -93,17 +95,17 @@ class JittableModule(torch.nn.Module):
 
         self._jitted[key] = call
 
-    def jittable_call(self, method_name: str, *args: PyTree, **kwargs: PyTree) -> Any:
+    def jittable_call(self, method_name: str, *args: Any, **kwargs: Any) -> TorchOutput:
         """Calls a method as a compiled program."""
         if method_name not in self._jitted:
             self.make_jitted(method_name)
         return self._jitted[method_name](*args, **kwargs)
 
-    def forward(self, *args: PyTree, **kwargs: PyTree) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> TorchOutput:
         """Calls the module's forward as a compiled program."""
         return self.jittable_call("forward", *args, **kwargs)
 
-    def __call__(self, *args: PyTree, **kwargs: PyTree) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> TorchOutput:
         return self.forward(*args, **kwargs)
 
     def __getattr__(self, key: str) -> Any:

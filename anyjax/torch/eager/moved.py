@@ -13,8 +13,10 @@ from anyjax.torch.eager.tensor import from_torch
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.typing import T
 
-def to_jax(tree: PyTree) -> Any:
+
+def to_jax(tree: T) -> T:
     """Returns tensors of torch's own as tensors on JAX; a module moves itself, in place.
 
     It is a copy as that between two devices: leaves, parameters among them, are leaves again, and

@@ -33,7 +33,7 @@ EMBEDDING = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}  # with
 PREFIX = "base_model.model."
 
 
-def save_adapter(model: Model, folder: str | os.PathLike) -> None:
+def save_adapter(model: Model, folder: str | os.PathLike[str]) -> None:
     """Writes the adapters of a Model that ``lora`` made, as PEFT does: its
     ``PeftModel.from_pretrained(base, folder)`` loads them, and so does ``load_adapter``.
 
@@ -89,7 +89,7 @@ def save_adapter(model: Model, folder: str | os.PathLike) -> None:
             scratch.replace(target / name)
 
 
-def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
+def load_adapter(model: Model, folder: str | os.PathLike[str]) -> Model:
     """Loads the LoRA adapter of PEFT's files into a model, ready for further training; modules that
     were saved in full (``modules_to_save``) are params.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import jax
 import numpy as np
@@ -15,7 +15,27 @@ from anyjax.errors import NoData, WrongBatch
 from anyjax.multiprocess import is_local
 
 if TYPE_CHECKING:
+    import jax.typing
     from jaxtyping import PyTree
+
+    from anyjax.typing import ArrayLike, Output
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Dataset(Protocol):
+    """A dataset as those of Hugging Face."""
+
+    def with_format(self, type: str) -> Any: ...
+
+
+@overload
+def numpy_collate(samples: Sequence[Mapping[K, object]]) -> dict[K, np.ndarray]: ...
+@overload
+def numpy_collate(samples: Sequence[tuple[object, ...]]) -> tuple[np.ndarray, ...]: ...
+@overload
+def numpy_collate(samples: Sequence[ArrayLike | jax.typing.ArrayLike]) -> np.ndarray: ...
 
 
 def numpy_collate(samples: Sequence[object]) -> Any:
@@ -94,7 +114,7 @@ class Shuffle:
         return self.length // self.share[1] - self.start
 
 
-class Batches:
+class Batches(Generic[T]):
     """Arrays, or a dataset that takes lists of indices, cut into batches; iterable again and again.
 
     Args:
@@ -116,7 +136,24 @@ class Batches:
       ([[0, 1], [2, 3]], 2)
     """
 
-    def __init__(self, data: Any, size: int, *, key: jax.Array | int | None = None, rest=False):
+    @overload
+    def __init__(
+        self: Batches[dict[str, np.ndarray]],
+        data: Dataset,
+        size: int,
+        *,
+        key: jax.Array | int | None = None,
+        rest: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, data: T, size: int, *, key: jax.Array | int | None = None, rest: bool = False
+    ) -> None: ...
+
+    def __init__(
+        self, data: Any, size: int, *, key: jax.Array | int | None = None, rest: bool = False
+    ):
         self.indexed = hasattr(data, "with_format")
         self.data = data.with_format("numpy") if self.indexed else data
         counts = {len(data)} if self.indexed else {*map(len, jax.tree.leaves(data))}
@@ -160,7 +197,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         order = np.arange(self.rows)
         if self.shuffle is not None:
             self.shuffle.set_epoch(self.epoch)
@@ -171,12 +208,12 @@ class Batches:
             share_size = len(rows) // count
             yield self.rows_at(rows[index * share_size : (index + 1) * share_size])
 
-    def rows_at(self, indices: np.ndarray) -> Any:
+    def rows_at(self, indices: np.ndarray) -> T:
         """Returns the rows at these indices as a batch."""
         return self.data[indices] if self.indexed else jax.tree.map(lambda x: x[indices], self.data)
 
 
-def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Iterator[Any]:
+def prefetch(batches: Iterable[object], size: int = 2, sharding: Any = None) -> Iterator[Output]:
     """Yields the batches on the device; ``size`` of them are transferred ahead of use.
 
     Args:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from anyjax.errors import WrongBatch
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from anyjax.typing import ArrayLike
 
 OPEN = 8  # rows that wait for a text that fits
 IGNORED = -100  # labels that losses of torch and transformers leave out
@@ -72,7 +77,9 @@ def _row_arrays(texts: list[Sequence[int]], length: int, pad: int) -> dict[str, 
     return row
 
 
-def segment_mask(segment_ids: Any, dtype: Any = jnp.float32) -> jax.Array:
+def segment_mask(
+    segment_ids: Int[ArrayLike, "rows length"], dtype: jax.typing.DTypeLike = jnp.float32
+) -> jax.Array:
     """Returns the attention mask of packed rows: a token sees its own text up to itself.
 
     Args:
@@ -88,6 +95,7 @@ def segment_mask(segment_ids: Any, dtype: Any = jnp.float32) -> jax.Array:
       >>> (anyjax.train.segment_mask(np.array([[1, 1, 2]]))[0, 0] == 0).astype(int).tolist()
       [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
     """
-    same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    visible = same & jnp.tri(segment_ids.shape[1], dtype=bool)
+    ids: Any = segment_ids
+    same = ids[:, None, :, None] == ids[:, None, None, :]
+    visible = same & jnp.tri(ids.shape[1], dtype=bool)
     return jnp.where(visible, jnp.zeros((), dtype), jnp.finfo(dtype).min)

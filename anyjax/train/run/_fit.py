@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, SupportsFloat
 
 import jax
 import numpy as np
@@ -30,10 +30,10 @@ def fit(
     step: Step,
     batches: Iterable[Any],
     *,
-    folder: str | os.PathLike | None = None,
+    folder: str | os.PathLike[str] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
-    evaluate: Callable[[TrainState], dict[str, float]] | None = None,
+    evaluate: Callable[[TrainState], Mapping[str, SupportsFloat]] | None = None,
     every: int = 100,
     keep: int = 3,
     keep_best: str | None = None,
@@ -123,7 +123,8 @@ def fit(
         if mesh is not None and mesh.is_multi_process:
             positioned, sharding = agreement.place_batches(positioned, mesh, sharding), None
         with together("look at what the others say; start again: it goes on where it was saved"):
-            return run(state, prefetched(positioned, max(prefetch, 1), sharding))
+            ahead: Any = prefetched(positioned, max(prefetch, 1), sharding)
+            return run(state, ahead)
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Run:
     """The loop over batches, and its progress."""
 
     step: Step
-    evaluate: Callable[[TrainState], dict[str, float]] | None
+    evaluate: Callable[[TrainState], Mapping[str, SupportsFloat]] | None
     every: int
     steps: int | None
     best: Best | None

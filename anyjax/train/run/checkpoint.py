@@ -73,7 +73,7 @@ class Checkpoints:
       NotWritten: the folder cannot be written to.
     """
 
-    def __init__(self, folder: str | os.PathLike, keep: int | None, best: Best | None = None):
+    def __init__(self, folder: str | os.PathLike[str], keep: int | None, best: Best | None = None):
         import orbax.checkpoint as ocp
 
         self.folder = Path(folder).absolute() / "checkpoints"
@@ -217,7 +217,9 @@ def check_same_tree(saved: dict[str, str], ours: dict[str, str], where: Path) ->
         )
 
 
-def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "last") -> TrainState:
+def restore(
+    folder: str | os.PathLike[str], state: TrainState, which: int | str = "last"
+) -> TrainState:
     """Reads a state from a folder that ``fit`` trained in, or trains in; the folder stays as it is.
 
     Args:
@@ -259,7 +261,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
     return restored[0]
 
 
-def _no_checkpoint(folder: str | os.PathLike) -> BadCheckpoint:
+def _no_checkpoint(folder: str | os.PathLike[str]) -> BadCheckpoint:
     return BadCheckpoint(
         "there is no such checkpoint",
         where=str(folder),

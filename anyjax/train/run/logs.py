@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +98,13 @@ def _is_upto(line: str, done: int) -> bool:
         return False
 
 
-def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def scalars(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Returns the numbers among metrics."""
     numbers = {k: v for k, v in metrics.items() if np.ndim(v) == 0 and k != "finite"}
     return {prefix + k: np.asarray(v).item() for k, v in numbers.items()}
 
 
-def tensorboard(folder: str | os.PathLike) -> Sink:
+def tensorboard(folder: str | os.PathLike[str]) -> Sink:
     """Makes a sink for ``fit(log=[tensorboard(folder)])`` that writes TensorBoard's event files.
 
     Args:

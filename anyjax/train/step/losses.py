@@ -10,12 +10,10 @@ import jax
 from anyjax.errors import WrongValue
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
 
 
-def model_loss(model: Model, batch: PyTree) -> jax.Array:
+def model_loss(model: Model, batch: Any) -> jax.Array:
     """Returns the loss that the model itself computes from ``labels``, as in transformers.
 
     Args:
@@ -29,7 +27,7 @@ def model_loss(model: Model, batch: PyTree) -> jax.Array:
       >>> import optax
       >>> step = anyjax.train.make_step(anyjax.train.model_loss, optax.adamw(1e-4))
     """
-    out = model(**batch)
+    out: Any = model(**batch)
     loss = out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
     if loss is None:
         raise WrongValue(
@@ -41,7 +39,7 @@ def model_loss(model: Model, batch: PyTree) -> jax.Array:
     return loss
 
 
-def loss_of(loss: Any) -> Callable[[Any, Any], jax.Array]:
+def loss_of(loss: Callable[..., jax.Array]) -> Callable[[Model, Any], jax.Array]:
     """Makes a ``loss_fn`` of batches (inputs, targets) from a loss module, or a function.
 
     Args:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from anyjax import summary
 from anyjax.model import Model
 from anyjax.multiprocess import check_same, put
 from anyjax.parallel.batches import mesh_of
@@ -19,8 +23,10 @@ from anyjax.train.step.loss_scale import LossScale
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.typing import Output
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainState:
     """Model, optimizer and randomness after ``step`` updates; a pytree, in which only the model's
     source is static.
@@ -37,7 +43,7 @@ class TrainState:
     """
 
     model: Model
-    opt_state: Any
+    opt_state: Output
     rng: jax.Array
     step: jax.Array
     ema: dict[str, jax.Array] | None = None
@@ -88,6 +94,9 @@ class TrainState:
         """Returns a new TrainState with other values."""
         return replace(self, **changes)
 
+    def __repr__(self) -> str:
+        return describe(self)
+
     def __getattr__(self, name: str) -> NoReturn:
         """Raises AttributeError; for attributes of a Model it points to ``state.model``."""
         of_model = not name.startswith("_") and hasattr(Model, name)
@@ -103,6 +112,63 @@ jax.tree_util.register_dataclass(
     data_fields=["model", "opt_state", "rng", "step", "ema", "loss_scale"],
     meta_fields=[],
 )
+
+
+def describe(state: TrainState) -> str:
+    """Returns ``repr(state)``: what trains, and the sizes of what is kept for it, largest first.
+
+    Example:
+      >>> import optax, torch
+      >>> model = anyjax.from_torch(torch.nn.Linear(3, 2)).train()
+      >>> anyjax.train.TrainState.create(model, optax.adam(1e-3))
+      TrainState(step 0, Linear from torch, train mode)
+        params     2 arrays, 8 values, 32 B
+                   (root)                                                8  2 arrays
+        state      0 arrays, 0 values, 0 B
+        opt_state  5 arrays, 17 values, 68 B
+                   0.mu                                                  8  2 arrays
+                   0.nu                                                  8  2 arrays
+                   0.count                                               1  []
+        rng        key<fry>[]
+    """
+    rows: list[tuple[str, PyTree, dict[str, dict[str, PyTree]]]] = [
+        ("params", state.params, summary.by_module(state.params)),
+        ("state", state.state, {}),
+        ("opt_state", state.opt_state, _by_place(state.opt_state, state.params)),
+    ]
+    if state.ema is not None:
+        rows.append(("ema", state.ema, {}))
+    lines = [f"TrainState(step {_value(state.step)}, {summary.headline(state.model.source)})"]
+    for name, tree, groups in rows:
+        lines.append(f"  {name:<10} {summary.counted(jax.tree.leaves(tree))}")
+        lines += [f"{'':13}{line}" for line in summary.lines(groups, 8, summary.number_or_shape)]
+    lines.append(f"  rng        {getattr(state.rng, 'dtype', type(state.rng).__name__)}[]")
+    if state.loss_scale is not None:
+        lines.append(f"  loss_scale {_value(state.loss_scale.scale)}")
+    return "\n".join(lines)
+
+
+def _by_place(opt_state: PyTree, params: Mapping[str, jax.Array]) -> dict[str, dict[str, PyTree]]:
+    """Returns the optimizer's arrays by where they lie, the largest ones first; those of all params
+    lie together.
+    """
+    places: dict[str, dict[str, PyTree]] = {}
+    text = partial(jax.tree_util.keystr, simple=True, separator=".")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(opt_state):
+        of_param = (i for i, key in enumerate(path) if getattr(key, "key", None) in params)
+        cut = next(of_param, len(path))
+        places.setdefault(text(path[:cut]), {})[text(path[cut:])] = leaf
+    size = lambda place: summary.total(places[place].values())[0]
+    return {place: places[place] for place in sorted(places, key=size, reverse=True)}
+
+
+def _value(scalar: PyTree) -> str:
+    """Returns a number as text: "?" for that of a tracer, of a donated array, of a batch."""
+    if isinstance(scalar, jax.Array) and not isinstance(scalar, jax.core.Tracer):
+        readable = not scalar.is_deleted() and scalar.is_fully_replicated
+    else:
+        readable = isinstance(scalar, (int, float, np.generic))
+    return str(scalar) if readable and np.ndim(scalar) == 0 else "?"
 
 
 def copied(tree: PyTree) -> Any:

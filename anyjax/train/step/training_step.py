@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import jax.typing
 import numpy as np
 import optax
 from jax.sharding import NamedSharding
@@ -25,17 +26,20 @@ from anyjax.train.step.train_state import TrainState, copied
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.model import Model
+    from anyjax.typing import Output
+
 MANY = 16  # compilations that look as if there were more to come
 SCALE = 2.0**15
 
 
 def make_step(
-    loss_fn: Callable[[Any, Any], Any],
+    loss_fn: Callable[[Model, Any], jax.Array | tuple[jax.Array, Any]],
     tx: optax.GradientTransformation,
     *,
     accumulate: int = 1,
     clip: float | None = None,
-    compute_dtype: Any = None,
+    compute_dtype: jax.typing.DTypeLike | None = None,
     loss_scale: float | None = None,
     remat: bool | str = False,
     ema: float | None = None,
@@ -109,7 +113,7 @@ class Step:
         self.programs: dict[Any, Any] = {}
         self.batch_spec: batching.BatchSpec | None = None
 
-    def __call__(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
+    def __call__(self, state: TrainState, batch: object) -> tuple[TrainState, dict[str, Output]]:
         """Returns the next state, and the metrics of this batch."""
         batch = batching.as_arrays(state.model.source, batch)
         if (mesh := batches.mesh_of(state.params)) is not None:

@@ -55,6 +55,27 @@ def test_orbax_takes_it_as_it_is(tmp_path):
         assert (a == b).all()
 
 
+def test_its_text_is_one_screen():
+    """Whatever the optimizer keeps; also where no value can be read."""
+    schedule = optax.inject_hyperparams(optax.adam)(1e-3)
+    for tx in (optax.adamw(1e-3), optax.chain(optax.clip(1.0), schedule), optax.contrib.muon(0.1)):
+        layers = (torch.nn.Linear(4, 4) for _ in range(19))
+        model = anyjax.from_torch(torch.nn.Sequential(*layers, torch.nn.Linear(4, 2)))
+        state = TrainState.create(model, tx)
+        lines = repr(state).splitlines()
+        assert lines[0] == "TrainState(step 0, Sequential from torch, train mode)"
+        assert len(lines) <= 25 and max(map(len, lines)) <= 100
+        assert "opt_state" in repr(state) and "... and 12 more" in repr(state)
+    jax.jit(lambda state: lines.append(repr(state)))(state)
+    shapes = jax.eval_shape(lambda: state)
+    shardings = jax.tree.map(lambda x: x.sharding, state)
+    step = make_step(mse, tx, ema=0.9)
+    step(state, rows())
+    assert state.step.is_deleted()
+    for text in (lines[-1], repr(state), repr(shardings), repr(shapes)):
+        assert text.startswith("TrainState(step ?, Sequential")
+
+
 def test_averaged_is_the_model_without_an_average():
     _, state = stateful(mlp(), optax.sgd(0.1))
     assert state.averaged is state.model

@@ -196,8 +196,9 @@ class Job:
         last = np.int32(self.last)
         # Of several processes each gives all prompts.
         if self.mesh is not None and not self.mesh.is_multi_process:
-            inputs = ids, model_inputs, source
-            ids, model_inputs, source = batches.place(inputs, self.mesh, whole=True)
+            inputs: Any = ids, model_inputs, source
+            inputs = batches.place(inputs, self.mesh, whole=True)
+            ids, model_inputs, source = inputs
         args = (self.model, ids, model_inputs, source, carry, self.picker, last, plan, name)
         if plan.padded:
             out = programs.prefill(*args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from transformers import PreTrainedModel
 
 from anyjax import trees
-from anyjax.calls.program import Program, program
+from anyjax.calls.program import program
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.decode import long_rope, model_steps, programs
 from anyjax.hf.generation.job import strategy
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
     from anyjax.source import Source
+    from anyjax.typing import ArrayLike, Output
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +63,11 @@ class Cache:
 
     length: int
     source: Any = field(repr=False)
-    buffers: dict[str, Any] = field(repr=False)
-    at: Any = 0
-    state: dict[str, Any] = field(default_factory=dict, repr=False)
-    stays: dict[str, Any] = field(default_factory=dict, repr=False)
-    along: dict[str, Any] = field(default_factory=dict, repr=False)
+    buffers: dict[str, jax.Array] = field(repr=False)
+    at: jax.Array | int = 0
+    state: dict[str, Output] = field(default_factory=dict, repr=False)
+    stays: dict[str, Output] = field(default_factory=dict, repr=False)
+    along: dict[str, Output] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, model: Model, length: int) -> Cache:
@@ -104,8 +106,8 @@ class Cache:
     def prefill(
         self,
         params: dict[str, jax.Array],
-        ids: Int[Array, "batch tokens"],
-        mask: Int[Array, "batch tokens"] | None = None,
+        ids: Int[ArrayLike, "batch tokens"],
+        mask: Int[ArrayLike, "batch tokens"] | None = None,
         **inputs: Any,
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
         """Reads the prompts; returns (logits after them, float32; the filled cache).
@@ -127,16 +129,17 @@ class Cache:
                 why="a prompt is the beginning of a text",
                 do="call prefill of the empty cache that model.cache(length) returned",
             )
+        prompt = _as_int32(ids)
         if mask is None and sees_ahead(self.source.module):
-            mask = jnp.ones(ids.shape, jnp.int32)
+            mask = jnp.ones(prompt.shape, jnp.int32)
         model_inputs = inputs if mask is None else inputs | {"attention_mask": mask}
         model_inputs = {k: _as_int32(v) for k, v in model_inputs.items()}
-        ids = _as_int32(ids)
-        _refuse_renewal(self, ids)
-        return self.after(_prefill, params, ids, *_split_inputs(self, params, ids, model_inputs))
+        _refuse_renewal(self, prompt)
+        further = _split_inputs(self, params, prompt, model_inputs)
+        return self.after(_prefill, params, prompt, *further)
 
     def step(
-        self, params: dict[str, jax.Array], token: Int[Array, " batch"]
+        self, params: dict[str, jax.Array], token: Int[ArrayLike, " batch"]
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
         """Reads one token more for each row; returns (logits after it, float32; the cache).
 
@@ -159,7 +162,9 @@ class Cache:
             _too_short(self.length, int(self.at) + 1)
         return self.after(_step, params, _as_int32(token))
 
-    def after(self, run: Program, params: dict[str, jax.Array], *args: Any) -> Any:
+    def after(
+        self, run: Callable[..., Any], params: dict[str, jax.Array], *args: Any
+    ) -> tuple[jax.Array, Cache]:
         """Runs a program with this cache, without its source; returns (logits, cache)."""
         logits, cache = run(self.model(params), replace(self, source=None, buffers={}), *args)
         return logits, replace(cache, source=self.source, buffers=self.buffers)
