@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import jax
 
 from anyjax.errors import UntestedVersion
+from anyjax.numerics.attention.primitive import FORMULAS, formula_of
 from anyjax.private_names import need
 from anyjax.warn_once import warn
 
@@ -82,7 +83,8 @@ CALLS = {
 
 
 def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
-    """Returns the program that an equation calls, None if it computes something itself.
+    """Returns the program that an equation calls, None if it computes something itself. An
+    operator that has kernels calls its formula.
 
     Example:
       >>> import jax
@@ -90,6 +92,8 @@ def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
       >>> [inner.primitive.name for inner in opened(called(eqn)).eqns]
       ['sin']
     """
+    if eqn.primitive in FORMULAS:
+        return formula_of(eqn.primitive, tuple(x.aval for x in eqn.invars), eqn.params)
     return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
 
 

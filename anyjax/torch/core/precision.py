@@ -5,6 +5,7 @@ unless it is asked not to.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import jax
@@ -37,6 +38,26 @@ class Precision(NamedTuple):
         if self.products is None:
             return contextlib.nullcontext()
         return jax.default_matmul_precision(self.products)
+
+    def within(self, operands: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager:
+        """Makes the context in which one operator is computed, within that of ``around``.
+
+        Numbers of 16 bits and fewer are multiplied exactly in any case, and kernels of TPUs refuse
+        them with a precision that is meant for float32.
+        """
+        if self.products in (None, "default") or not _are_narrow(operands):
+            return UNCHANGED
+        return jax.default_matmul_precision("default")
+
+
+UNCHANGED = contextlib.nullcontext()
+
+
+def _are_narrow(operands: Iterable[torch.Tensor]) -> bool:
+    """Whether there are floats among the operands, and none of them has more than 16 bits."""
+    kinds = {x.dtype for x in operands}
+    floats = [x for x in kinds if x.is_floating_point or x.is_complex]
+    return bool(floats) and all(x.itemsize <= 2 for x in floats)
 
 
 UNASKED = Precision(None, None)

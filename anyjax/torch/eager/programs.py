@@ -224,7 +224,8 @@ def _compute(call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: Py
     running = current_trace.entered(Running(precision))
     with running, precision.around(), jax.numpy_rank_promotion("allow"):
         try:
-            out = call.row.lowering(*values)
+            with precision.within(operands):
+                out = call.row.lowering(*values)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, (*CONCRETIZATION, AnyjaxError, jax.errors.UnexpectedTracerError)):
                 raise

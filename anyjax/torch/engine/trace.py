@@ -196,7 +196,8 @@ class Trace(private.TorchDispatchMode):
         try:
             if call.compares:
                 return self.same_masks(call.op, lowering, step.values)
-            return lowering(*step.values)
+            with self.precision.within(step.operands):
+                return lowering(*step.values)
         except Exception as error:
             explained = self._explained(step, error)
             if explained is error:
@@ -326,7 +327,8 @@ def record(trace: Trace, step: Step, out: PyTree) -> Any:
 
     def again(args, kwargs):
         values, operands = call.bind(args, kwargs)
-        out = step.lowering(*([step.key] if call.random else []), *values)
+        with trace.precision.within(operands):
+            out = step.lowering(*([step.key] if call.random else []), *values)
         out = out if step.follows else cut(call, out, operands, writing)
         return out[0] if call.writes else out
 

@@ -7,12 +7,11 @@ import math
 import jax
 import jax.numpy as jnp
 import torch
-from jax import lax
 
-from anyjax.numerics.attention import pairs
+from anyjax.numerics.attention import plain
 from anyjax.numerics.sampling import sample_grid
 from anyjax.torch.core.schema import aten, lowers, table
-from anyjax.torch.ops.attention import bias_of
+from anyjax.torch.ops.attention import arguments
 from anyjax.torch.ops.conv import convolution
 from anyjax.torch.ops.distance import cdist as distances
 from anyjax.torch.ops.distance import pdist as distances_inside
@@ -49,21 +48,10 @@ def flash_attention_for_cpu_backward(
     """Torch takes this kernel where nothing is dropped. A row masked out entirely has no weights
     and the logarithm of 0.
     """
-    wide = jnp.promote_types(query.dtype, jnp.float32)
-    factor = wide.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    scores = pairs(query, key, (1, 1), wide) * factor
-    bias = bias_of(attn_mask, is_causal, *scores.shape[-2:], wide)
-    scores = scores if bias is None else scores + bias
-    total = logsumexp[..., None].astype(wide)
-    weights = lax.exp(scores - jnp.where(jnp.isfinite(total), total, 0))
-    mean = (grad_out.astype(wide) * out).sum(-1, keepdims=True)
-    grad_scores = weights * (pairs(grad_out, value, (1, 1), wide) - mean) * factor
-    weights, grad_scores = (x.astype(query.dtype) for x in (weights, grad_scores))
-    return (
-        pairs(grad_scores, key, (1, 0)),
-        pairs(grad_scores, query, (0, 0)),
-        pairs(weights, grad_out, (0, 0)),
-    )
+    form, query, key, value, *masks = arguments(query, key, value, attn_mask, is_causal, scale)
+    sums = jnp.where(jnp.isfinite(logsumexp), logsumexp, 0)
+    of = plain.backward(form, query, key, value, masks, out, sums, grad_out)
+    return tuple(x.astype(query.dtype) for x in of[:3])
 
 
 def average_backward(rank):

@@ -21,7 +21,7 @@ def convolve(input, weight, bias, groups, **windows):
         weight,
         dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(rank + 2))] * 3),
         feature_group_count=groups,
-        precision=current_trace.trace().precision.convolutions,
+        precision=current_trace.trace().precision.convolutions if weight.itemsize > 2 else None,
         **windows,
     )
     out = out if bias is None else out + lax.expand_dims(bias, range(1, rank + 1))

@@ -1,0 +1,63 @@
+"""Attention: one operator for all frontends, which each platform computes by its own kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from anyjax.numerics.attention import plain, primitive
+from anyjax.numerics.attention.form import Form
+from anyjax.numerics.attention.plain import bias_of, fold, pairs, row_weights
+
+__all__ = ["Form", "attend", "bias_of", "fold", "form_of", "pairs", "row_weights"]
+
+SMALLEST = 128, 256**2  # rows and columns, and their product, that a kernel is worth its start for
+
+
+def form_of(query: jax.Array, scale: float | None = None, **limits) -> Form:
+    """Returns the form of an attention that is traced now; scores are divided by the root of the
+    width where no scale is given.
+    """
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    return Form(scale, precision=precision, **limits)
+
+
+def attend(form: Form, query, key, value, *masks, drop: Callable | None = None) -> jax.Array:
+    """Returns the result of an attention, [batch, heads, length, width of values].
+
+    Args:
+      form: its static part.
+      query: [batch, heads, length, width].
+      key, value: [batch, heads of keys, source, width]; query heads share them in groups.
+      masks: of bool, True where a row sees a column, or numbers that are added to the scores; they
+        broadcast to [batch, heads, length, source]. A row that sees nothing gives zeros.
+      drop: a function of the weights, as dropout; they are there as a whole then.
+
+    Example:
+      >>> q = k = v = jnp.ones((1, 2, 4, 8))
+      >>> attend(form_of(q, causal=True), q, k, v).shape
+      (1, 2, 4, 8)
+    """
+    if drop is None and _for_kernels(query, key, value, masks):
+        return primitive.attention(form, query, key, value, *masks)
+    return plain.attend(form, query, key, value, *masks, drop=drop)[0]
+
+
+def _for_kernels(query, key, value, masks: tuple) -> bool:
+    """Whether the arrays are as the operator takes them, and large."""
+    arrays = query, key, value
+    if any(x.ndim != 4 for x in arrays) or any(x.ndim > 4 for x in masks):
+        return False
+    if not all(isinstance(n, int) for x in (*arrays, *masks) for n in x.shape):
+        return False  # unknown until a program is called
+    same = query.dtype == key.dtype == value.dtype and jnp.issubdtype(query.dtype, jnp.floating)
+    batch = query.shape[0] == key.shape[0] == value.shape[0]
+    heads = key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
+    sizes = query.shape[2], key.shape[2]
+    large = min(sizes) >= SMALLEST[0] and math.prod(sizes) >= SMALLEST[1]
+    manual = jax.sharding.get_abstract_mesh().manual_axes  # a part of a shard_map is plain
+    return same and batch and heads and large and not manual

@@ -1,0 +1,84 @@
+"""Attention on NVIDIA's GPUs: cuDNN's kernels, or rows in blocks for what they do not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from anyjax.numerics.attention import blocks
+from anyjax.numerics.attention.form import Form
+from anyjax.private_names import need
+
+_FEATURE = "attention on GPUs"
+_MODULE = "jax._src.cudnn.fused_attention_stablehlo"
+WIDEST = 128  # heads that every GPU with these kernels takes; Hopper's take 256
+
+
+def takes(form: Form, query, key, value, masks, active=()) -> bool:
+    """Returns whether cuDNN computes this, and the cotangents of the active arrays."""
+    wide = max(query.shape[-1], value.shape[-1])
+    shifted = form.causal and form.shift != 0
+    even = not masks or all(n % 2 == 0 for n in (query.shape[-2], key.shape[-2]))
+    dense = len(masks) <= 1 and not any(active[3:])
+    return (
+        query.dtype in (jnp.bfloat16, jnp.float16)
+        and query.shape[-1] == value.shape[-1]
+        and wide % 8 == 0
+        and wide <= WIDEST
+        and form.cap is None
+        and dense
+        and even
+        and not shifted
+    )
+
+
+def attend(form: Form, query, key, value, *masks):
+    """Returns (result, sums) as ``plain.attend``."""
+    if not takes(form, query, key, value, masks):
+        return blocks.attend(form, query, key, value, *masks)
+    fwd = need(f"{_MODULE}:_dot_product_attention_fwd_p_wrapper", _FEATURE)
+    arrays, options = _arguments(form, query, key, value, masks)
+    out, sums = fwd.bind(*arrays, **options, is_training=True)
+    return _turned(out), sums
+
+
+def backward(form: Form, query, key, value, masks, out, sums, cotangent, active):
+    """Returns cotangents as ``blocks.backward``."""
+    if not takes(form, query, key, value, masks, active):
+        return blocks.backward(form, query, key, value, masks, out, sums, cotangent, active)
+    bwd = need(f"{_MODULE}:_dot_product_attention_bwd_p_wrapper", _FEATURE)
+    arrays, options = _arguments(form, query, key, value, masks)
+    of = bwd.bind(*arrays, sums, _turned(out), _turned(cotangent), **options)
+    return *map(_turned, of[:3]), None
+
+
+def _turned(x: jax.Array) -> Any:
+    """Exchanges heads and length. Models make queries of [batch, length, heads, width] and turn
+    them; the kernel takes either, so what is turned twice is not moved at all.
+    """
+    return x.swapaxes(1, 2)
+
+
+def _arguments(form: Form, query, key, value, masks) -> tuple[list[Any], dict[str, Any]]:
+    kinds = need(f"{_MODULE}:MaskType", _FEATURE)
+    layouts = need(f"{_MODULE}:AttentionLayout", _FEATURE)
+    lowest = need(f"{_MODULE}:get_large_negative_number", _FEATURE)
+    none = jnp.zeros(0, query.dtype)
+    bias = none
+    for mask in masks:
+        low = jnp.asarray(lowest(query.dtype), query.dtype)
+        bias = jnp.where(mask, 0, low) if mask.dtype == bool else jnp.maximum(mask, low)
+        bias = jnp.broadcast_to(bias, (*mask.shape[:2], query.shape[-2], key.shape[-2]))
+        bias = bias.astype(query.dtype)
+    options = {
+        "scale": form.scale,
+        "seed": 42,
+        "dropout_rate": 0.0,
+        "variadic_args": (bool(masks), False),
+        "mask_type": kinds.CAUSAL if form.causal else kinds.NO_MASK,
+        "layout": layouts.BTNH.value,
+        "sliding_window_length": form.window,
+    }
+    return [*map(_turned, (query, key, value)), bias, *[none] * 6], options

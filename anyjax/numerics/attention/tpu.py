@@ -1,0 +1,122 @@
+"""Attention on TPUs: splash attention of JAX, or rows in blocks for what it does not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from anyjax.numerics.attention import blocks
+from anyjax.numerics.attention.form import Form
+from anyjax.private_names import need
+
+TILE = 128  # rows and columns come in tiles of that many
+BLOCK = 768  # rows and columns of a block of the kernel at most
+
+
+def _splash(name: str) -> Any:
+    """Returns a name of JAX's splash attention, which loads Pallas when it is first asked for."""
+    file = "mask" if name.endswith("Mask") else "kernel"
+    folder = "jax.experimental.pallas.ops.tpu.splash_attention"
+    return need(f"{folder}.splash_attention_{file}:{name}", "attention on TPUs")
+
+
+def takes(form: Form, query, key, masks) -> bool:
+    """Returns whether splash attention computes this."""
+    return not masks and query.shape[-2] >= TILE and key.shape[-2] >= TILE
+
+
+def attend(form: Form, query, key, value, *masks, interpret: bool = False):
+    """Returns (result, sums) as ``plain.attend``; ``interpret`` is for CPUs."""
+    if not takes(form, query, key, masks):
+        return blocks.attend(form, query, key, value, *masks)
+    length = query.shape[-2]
+    (query, key, value), segments = _padded(form, query, key, value)
+    kernel = _kernel(form, query.shape[-3], query.shape[-2], key.shape[-2], interpret)
+    forward = lambda *arrays: kernel(*arrays, segments)
+    out, (sums,) = jax.vmap(forward)(query, key, value)
+    return out[..., :length, :], sums[..., :length]
+
+
+def backward(
+    form: Form, query, key, value, masks, out, sums, cotangent, active, interpret: bool = False
+):
+    """Returns cotangents as ``blocks.backward``."""
+    if not takes(form, query, key, masks):
+        return blocks.backward(form, query, key, value, masks, out, sums, cotangent, active)
+    length, source = query.shape[-2], key.shape[-2]
+    (query, key, value), segments = _padded(form, query, key, value)
+    out, cotangent = (_pad(x, query.shape[-2]) for x in (out, cotangent))
+    sums = _pad(sums[..., None], query.shape[-2])[..., 0]
+    kernel = _kernel(form, query.shape[-3], query.shape[-2], key.shape[-2], interpret)
+    back = lambda query, key, value, *rest: _pull(kernel, query, key, value, segments, *rest)
+    of = jax.vmap(back)(query, key, value, out, sums, cotangent)
+    of_query = of[0][..., :length, :] * of[0].dtype.type(form.scale)
+    return of_query, *(x[..., :source, :] for x in of[1:]), None
+
+
+def _pad(x, length):
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, length - x.shape[-2]), (0, 0)])
+
+
+def _padded(form: Form, query, key, value):
+    """Returns arrays of whole tiles, queries scaled, and segments that keep added columns apart."""
+    length, source = query.shape[-2], key.shape[-2]
+    rows, columns = map(_whole, (length, source))
+    scaled = (query.astype(jnp.float32) * form.scale).astype(query.dtype)
+    arrays = _pad(scaled, rows), _pad(key, columns), _pad(value, columns)
+    # no row that counts sees beyond its own column
+    if columns == source or (form.causal and length + form.shift <= source):
+        return arrays, None
+    added = lambda count, all: (jnp.arange(all) >= count).astype(jnp.int32)
+    return arrays, _splash("SegmentIds")(added(length, rows), added(source, columns))
+
+
+def _whole(length: int) -> int:
+    """Returns a length of whole tiles that can be cut into large blocks."""
+    tiled = -(-length // TILE) * TILE
+    return tiled if _block(tiled) > TILE or tiled == TILE else -(-length // BLOCK) * BLOCK
+
+
+def _block(length: int) -> int:
+    """Returns the largest block that divides a length of whole tiles."""
+    return next(n for n in range(BLOCK, 0, -TILE) if length % n == 0)
+
+
+def _kernel(form: Form, heads: int, length: int, source: int, interpret: bool) -> Any:
+    shape = (length, source)
+    if form.window is not None:
+        mask = _splash("LocalMask")(shape, (form.window - 1, 0), form.shift)
+    elif form.causal:
+        mask = _splash("CausalMask")(shape, form.shift)
+    else:
+        mask = _splash("FullMask")(shape)
+    rows, columns = map(_block, shape)
+    sizes = _splash("BlockSizes")(
+        block_q=rows,
+        block_kv=columns,
+        block_q_dkv=rows,
+        block_kv_dkv=columns,
+        block_q_dq=rows,
+        block_kv_dq=columns,
+    )
+    return _splash("make_splash_mha")(
+        _splash("MultiHeadMask")([mask] * heads),
+        block_sizes=sizes,
+        head_shards=1,
+        q_seq_shards=1,
+        save_residuals=True,
+        attn_logits_soft_cap=form.cap,
+        interpret=interpret,
+    )
+
+
+def _pull(kernel, query, key, value, segments, out, sums, cotangent):
+    names = "mask_value is_mqa block_sizes residual_checkpoint_name mask_function "
+    names += "attn_logits_soft_cap interpret"
+    options = {k: kernel.kwargs[k] for k in names.split()}
+    info = kernel.dq_mask_info, kernel.dkv_mask_info
+    residuals = query, key, value, segments, None, out, sums, *info
+    of = _splash("_splash_attention_bwd")(False, *options.values(), residuals, cotangent)
+    return of[3:6]
