@@ -57,7 +57,13 @@ def _for_kernels(query, key, value, masks: tuple) -> bool:
     same = query.dtype == key.dtype == value.dtype and jnp.issubdtype(query.dtype, jnp.floating)
     batch = query.shape[0] == key.shape[0] == value.shape[0]
     heads = key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
-    sizes = query.shape[2], key.shape[2]
-    large = min(sizes) >= SMALLEST[0] and math.prod(sizes) >= SMALLEST[1]
     manual = jax.sharding.get_abstract_mesh().manual_axes  # a part of a shard_map is plain
-    return same and batch and heads and large and not manual
+    return same and batch and heads and is_large(query, key) and not manual
+
+
+def is_large(query: jax.Array, key: jax.Array) -> bool:
+    """Returns whether a kernel is worth its start for these rows and columns."""
+    sizes = query.shape[-2], key.shape[-2]
+    if not all(isinstance(n, int) for n in sizes):
+        return False  # unknown until a program is called
+    return min(sizes) >= SMALLEST[0] and math.prod(sizes) >= SMALLEST[1]

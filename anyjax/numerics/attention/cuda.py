@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import jax
@@ -81,4 +82,7 @@ def _arguments(form: Form, query, key, value, masks) -> tuple[list[Any], dict[st
         "layout": layouts.BTNH.value,
         "sliding_window_length": form.window,
     }
+    call = need(f"{_MODULE}:_dot_product_attention_fwd", _FEATURE)
+    if "score_mod" in inspect.signature(call).parameters:  # from JAX 0.12 on
+        options["score_mod"] = None
     return [*map(_turned, (query, key, value)), bias, *[none] * 6], options

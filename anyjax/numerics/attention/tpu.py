@@ -12,6 +12,7 @@ from anyjax.numerics.attention.form import Form
 from anyjax.private_names import need
 
 TILE = 128  # rows and columns come in tiles of that many
+NOTHING = -1e37  # sums of rows that see less are those of the kernel's mask alone
 BLOCK = 768  # rows and columns of a block of the kernel at most
 
 
@@ -23,8 +24,9 @@ def _splash(name: str) -> Any:
 
 
 def takes(form: Form, query, key, masks) -> bool:
-    """Returns whether splash attention computes this."""
-    return not masks and query.shape[-2] >= TILE and key.shape[-2] >= TILE
+    """Returns whether splash attention computes this: all but masks of pairs of positions."""
+    of_columns = all(x.dtype == bool and x.shape[1:3] == (1, 1) for x in masks)
+    return len(masks) <= 1 and of_columns and min(query.shape[-2], key.shape[-2]) >= TILE
 
 
 def attend(form: Form, query, key, value, *masks, interpret: bool = False):
@@ -32,11 +34,14 @@ def attend(form: Form, query, key, value, *masks, interpret: bool = False):
     if not takes(form, query, key, masks):
         return blocks.attend(form, query, key, value, *masks)
     length = query.shape[-2]
-    (query, key, value), segments = _padded(form, query, key, value)
-    kernel = _kernel(form, query.shape[-3], query.shape[-2], key.shape[-2], interpret)
-    forward = lambda *arrays: kernel(*arrays, segments)
-    out, (sums,) = jax.vmap(forward)(query, key, value)
-    return out[..., :length, :], sums[..., :length]
+    arrays, segments, axes = _padded(form, query, key, value, *masks)
+    kernel = _kernel(form, arrays, interpret)
+    out, (sums,) = jax.vmap(kernel, (0, 0, 0, axes))(*arrays, segments)
+    out, sums = out[..., :length, :], sums[..., :length]
+    if not masks:
+        return out, sums
+    sees = sums > NOTHING
+    return jnp.where(sees[..., None], out, 0), jnp.where(sees, sums, jnp.inf)
 
 
 def backward(
@@ -46,12 +51,13 @@ def backward(
     if not takes(form, query, key, masks):
         return blocks.backward(form, query, key, value, masks, out, sums, cotangent, active)
     length, source = query.shape[-2], key.shape[-2]
-    (query, key, value), segments = _padded(form, query, key, value)
-    out, cotangent = (_pad(x, query.shape[-2]) for x in (out, cotangent))
-    sums = _pad(sums[..., None], query.shape[-2])[..., 0]
-    kernel = _kernel(form, query.shape[-3], query.shape[-2], key.shape[-2], interpret)
-    back = lambda query, key, value, *rest: _pull(kernel, query, key, value, segments, *rest)
-    of = jax.vmap(back)(query, key, value, out, sums, cotangent)
+    arrays, segments, axes = _padded(form, query, key, value, *masks)
+    rows = arrays[0].shape[-2]
+    out, cotangent = (_pad(x, rows) for x in (out, cotangent))
+    sums = _pad(sums[..., None], rows)[..., 0]
+    kernel = _kernel(form, arrays, interpret)
+    pull = lambda *arrays: _pull(kernel, *arrays)
+    of = jax.vmap(pull, (axes, *[0] * 6))(segments, *arrays, out, sums, cotangent)
     of_query = of[0][..., :length, :] * of[0].dtype.type(form.scale)
     return of_query, *(x[..., :source, :] for x in of[1:]), None
 
@@ -60,17 +66,23 @@ def _pad(x, length):
     return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, length - x.shape[-2]), (0, 0)])
 
 
-def _padded(form: Form, query, key, value):
-    """Returns arrays of whole tiles, queries scaled, and segments that keep added columns apart."""
+def _padded(form: Form, query, key, value, *masks):
+    """Returns arrays of whole tiles with scaled queries, the segments that keep apart what no row
+    sees, and their axes for ``vmap``.
+    """
     length, source = query.shape[-2], key.shape[-2]
     rows, columns = map(_whole, (length, source))
     scaled = (query.astype(jnp.float32) * form.scale).astype(query.dtype)
     arrays = _pad(scaled, rows), _pad(key, columns), _pad(value, columns)
     # no row that counts sees beyond its own column
-    if columns == source or (form.causal and length + form.shift <= source):
-        return arrays, None
-    added = lambda count, all: (jnp.arange(all) >= count).astype(jnp.int32)
-    return arrays, _splash("SegmentIds")(added(length, rows), added(source, columns))
+    bounded = columns == source or (form.causal and length + form.shift <= source)
+    if bounded and not masks:
+        return arrays, None, None
+    seen = masks[0][:, 0, 0] if masks else jnp.ones((1, source), bool)
+    seen = jnp.pad(seen, [(0, 0), (0, columns - source)])
+    of_columns = jnp.broadcast_to(1 - seen.astype(jnp.int32), (len(query), columns))
+    segments = _splash("SegmentIds")
+    return arrays, segments(jnp.zeros(rows, jnp.int32), of_columns), segments(None, 0)
 
 
 def _whole(length: int) -> int:
@@ -84,8 +96,9 @@ def _block(length: int) -> int:
     return next(n for n in range(BLOCK, 0, -TILE) if length % n == 0)
 
 
-def _kernel(form: Form, heads: int, length: int, source: int, interpret: bool) -> Any:
-    shape = (length, source)
+def _kernel(form: Form, arrays, interpret: bool) -> Any:
+    query, key, _ = arrays
+    heads, shape = query.shape[1], (query.shape[2], key.shape[2])
     if form.window is not None:
         mask = _splash("LocalMask")(shape, (form.window - 1, 0), form.shift)
     elif form.causal:
@@ -112,7 +125,7 @@ def _kernel(form: Form, heads: int, length: int, source: int, interpret: bool) -
     )
 
 
-def _pull(kernel, query, key, value, segments, out, sums, cotangent):
+def _pull(kernel: Any, segments, query, key, value, out, sums, cotangent):
     names = "mask_value is_mqa block_sizes residual_checkpoint_name mask_function "
     names += "attn_logits_soft_cap interpret"
     options = {k: kernel.kwargs[k] for k in names.split()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import torch
 
@@ -13,7 +14,8 @@ from anyjax.torch.compat.patches import mentions, replaces
 from anyjax.torch.control_flow.branches import undivided
 from anyjax.torch.core import private, sizes
 from anyjax.torch.core.lifting import inner
-from anyjax.torch.core.tensor import JaxTensor
+from anyjax.torch.core.mask_limits import Limits, note
+from anyjax.torch.core.tensor import JaxTensor, value_of
 
 
 def _called(target: Target) -> Callable[[], bool]:
@@ -69,6 +71,17 @@ def find_packed_sequence_indices(original, position_ids):
     return None
 
 
+def _grouped() -> None:
+    heads, layer = torch.ones(1, 2, 1, 1), SimpleNamespace(num_key_value_groups=2)
+    private.attention()["sdpa"](layer, heads, heads[:, :1], heads[:, :1], None)
+
+
+@replaces(private.GROUPED, probe=_grouped)
+def use_gqa_in_sdpa(original, *args):
+    """Returns True: XLA needs no repeated keys for grouped heads, with a mask or without."""
+    return True
+
+
 @replaces(private.MASK_FUNCTION, probe=lambda: private.all_masks()["sdpa"])
 def mask_function(original, self, key):
     """Masks that know what they show where a prompt has no padding: transformers makes none then,
@@ -91,9 +104,48 @@ def mask_function(original, self, key):
         if mask is not None and padding is not None and may_skip:
             unpadded = padding[:, :q_length].bool().all() & (first == 0)
             mask.shown = unpadded & (torch.arange(kv_length) < q_length)
+        traced = mask is not None and isinstance(inner(mask), JaxTensor)
+        if traced and (limits := _limits(kv_length, **given)) is not None:
+            note(value_of(inner(mask)), limits)
         return mask
 
     return masked
+
+
+def _limits(kv_length, mask_function=None, attention_mask=None, use_vmap=False, **given):
+    """Returns the limits of a mask that is made of these, None where it is made of more."""
+    first = given.get("q_offset", 0), given.get("kv_offset", 0)
+    window = _window(mask_function)
+    if use_vmap or window is None or first[1] != 0 or not isinstance(first[0], int):
+        return None
+    columns = attention_mask
+    if columns is not None:
+        if columns.ndim != 2 or not isinstance(inner(columns), JaxTensor):
+            return None
+        more = kv_length - columns.shape[-1]
+        columns = torch.nn.functional.pad(columns.bool(), (0, max(more, 0)))[:, :kv_length]
+        columns = value_of(inner(columns))[:, None, None]
+    causal, width = window
+    return Limits(causal, width, first[0], columns)
+
+
+def _window(function: object) -> tuple[bool, int | None] | None:
+    """Returns (whether the rows of a mask function are causal, their window), None where that is
+    not known.
+    """
+    functions = private.mask_functions()
+    if function is functions.causal_mask_function:
+        return True, None
+    if function is functions.bidirectional_mask_function:
+        return False, None
+    cells = [x.cell_contents for x in getattr(function, "__closure__", None) or ()]
+    if len(cells) != 1 or not isinstance(cells[0], tuple) or len(cells[0]) != 2:
+        return None
+    overlay, causal = cells[0]  # those of and_masks
+    of_window = getattr(overlay, "__qualname__", "").startswith("sliding_window_overlay.")
+    if not of_window or causal is not functions.causal_mask_function:
+        return None
+    return True, overlay.__closure__[0].cell_contents
 
 
 @replaces(private.ATTENTION, probe=lambda: _asked())

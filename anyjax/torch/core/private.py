@@ -211,6 +211,7 @@ EXPERTS = target(
 MASK_FUNCTION = target(
     "transformers.masking_utils:AttentionMaskInterface", "__getitem__", "masks of unpadded prompts"
 )
+GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
 PACKED = target(
     "transformers.masking_utils", "find_packed_sequence_indices", "masks of packed sequences"
 )
@@ -236,6 +237,11 @@ HIDDEN_STATES = target(
 def all_masks() -> Any:
     """transformers' mask functions by the name of the attention."""
     return need("transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS", MASK_FUNCTION.feature)
+
+
+def mask_functions() -> Any:
+    """transformers' module of functions that say which columns a row sees."""
+    return need("transformers:masking_utils", MASK_FUNCTION.feature)
 
 
 def attention() -> Any:

@@ -26,6 +26,7 @@ from anyjax.torch.autograd.tape import Tape, Unrecorded, marked
 from anyjax.torch.core import autocast, diagnostics, private, sizes, strides
 from anyjax.torch.core.call import Call, call_of
 from anyjax.torch.core.keys import Keys
+from anyjax.torch.core.mask_limits import Limits
 from anyjax.torch.core.precision import UNASKED
 from anyjax.torch.core.pytrees import flatten, map_tensors
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
@@ -125,6 +126,7 @@ class Trace(private.TorchDispatchMode):
         self.autocast = False
         self.generally = False
         self.size_conditions: dict[str, jax.Array] = {}
+        self.mask_limits: dict[int, tuple[jax.Array, Limits]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -9,6 +9,7 @@ from jax import lax
 from anyjax.errors import Unsupported
 from anyjax.numerics import attention
 from anyjax.numerics.attention import plain
+from anyjax.torch.core.mask_limits import limits_of
 from anyjax.torch.core.schema import aten, lowers
 
 
@@ -29,8 +30,13 @@ def call(query, key, value, attn_mask, is_causal, scale):
     """``arguments`` whose leading dimensions fit each other."""
     if not isinstance(scale, float | int | None):  # one that is traced
         query, scale = query * jnp.asarray(scale, query.dtype), 1.0
-    form = attention.form_of(query, scale, causal=is_causal)
-    return form, query, key, value, *(() if attn_mask is None else (attn_mask,))
+    limits = limits_of(attn_mask)
+    if limits is None or not attention.is_large(query, key):
+        form = attention.form_of(query, scale, causal=is_causal)
+        return form, query, key, value, *(() if attn_mask is None else (attn_mask,))
+    causal, window, shift, columns = limits
+    form = attention.form_of(query, scale, causal=causal, window=window, shift=shift)
+    return form, query, key, value, *(() if columns is None else (columns,))
 
 
 def dropout(rng, rate, weights):

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,7 +20,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
-from transformers.integrations import sdpa_attention
 
 from anyjax import trees, warn_once
 from anyjax.calls import taps
@@ -40,7 +38,6 @@ from anyjax.hf.generation.request.request import (
 )
 from anyjax.model import Model
 from anyjax.source import SourceCache
-from anyjax.torch.compat.patches import replaces
 from anyjax.torch.source import TorchSource
 from anyjax.trees import Static
 
@@ -57,17 +54,6 @@ class Generating(threading.local):
 
 
 GENERATING = Generating()
-
-
-def _grouped() -> Any:
-    heads, layer = torch.ones(1, 2, 1, 1), SimpleNamespace(num_key_value_groups=2)
-    return sdpa_attention.sdpa_attention_forward(layer, heads, heads[:, :1], heads[:, :1], None)
-
-
-@replaces(private.GROUPED, probe=_grouped)
-def use_gqa_in_sdpa(original, *args):
-    """Returns True while generating: XLA needs no repeated keys for grouped heads."""
-    return True if GENERATING.active else original(*args)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, cache_utils
 
-from anyjax.private_names import need, target
+from anyjax.private_names import need
 
 GENERATE = "anyjax.generate, which transformers 5.8 is the first for"
 METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_inputs
@@ -29,8 +29,6 @@ PROMPT_ONLY = getattr(
     need("transformers.generation:utils", GENERATE), "MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", ()
 )
 MASKS = need("transformers.masking_utils:LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING", "sliding windows")
-GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
-_ = GROUPED.place
 
 
 def prepare_special_tokens(
