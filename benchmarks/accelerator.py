@@ -128,7 +128,19 @@ def llama(tiny):
     return module, ids
 
 
-def by_hand(config, p, ids):
+def attend(q, k, v, kernel):
+    """Causal attention of [batch, length, heads, width] by the kernel of a GPU or a TPU."""
+    if kernel != "splash":
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=kernel)
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+    q, k, v = (x.swapaxes(1, 2) for x in (q * q.dtype.type(q.shape[-1] ** -0.5), k, v))
+    mask = splash.MultiHeadMask([splash.CausalMask((q.shape[2],) * 2)] * q.shape[1])
+    run = splash.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1)
+    return jax.vmap(run)(q, k, v).swapaxes(1, 2)
+
+
+def by_hand(config, p, ids, kernel=None):
     """Logits of all positions, as an expert would write it, with the device's kernel."""
     heads, keys = config.num_attention_heads, config.num_key_value_heads
     width = config.hidden_size // heads
@@ -146,7 +158,7 @@ def by_hand(config, p, ids):
         return (wide * scale).astype(x.dtype) * weight
 
     x = p["model.embed_tokens.weight"][ids]
-    kernel = "cudnn" if jax.default_backend() == "gpu" else None
+    kernel = kernel or {"gpu": "cudnn", "tpu": "splash"}.get(jax.default_backend())
     for i in range(config.num_hidden_layers):
         w = {k.split(".", 3)[3]: v for k, v in p.items() if k.startswith(f"model.layers.{i}.")}
         h = norm(x, w["input_layernorm.weight"])
@@ -154,7 +166,7 @@ def by_hand(config, p, ids):
             *h.shape[:2], n, width
         )
         q, k, v = rotate(split("q", heads)), rotate(split("k", keys)), split("v", keys)
-        h = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=kernel)
+        h = attend(q, k, v, kernel)
         x = x + dense(h.reshape(x.shape), w["self_attn.o_proj.weight"])
         h = norm(x, w["post_attention_layernorm.weight"])
         gate = jax.nn.silu(dense(h, w["mlp.gate_proj.weight"]))
