@@ -106,12 +106,11 @@ def traffic(text):
     return total
 
 
-def figures(case, target, way):
-    """Compiles one case, in this process."""
+def program(case, target, way):
+    """The traced program of a case: its arrays are shapes on the target."""
     import jax
     import jax.numpy as jnp
     import numpy as np
-    import optax
     import torch
     import transformers
 
@@ -128,49 +127,57 @@ def figures(case, target, way):
     batch = {k: shaped(v, jnp.bfloat16 if len(v) > 2 else jnp.int32) for k, v in inputs.items()}
     model = anyjax.from_torch(module)
     options = {"use_cache": False} if "input_ids" in inputs else {}
+    run = lambda p, s, x: model.apply(p, state=s, **x, **options).logits
     if way == "by hand":
         from accelerator import by_hand
 
         kernel = "cudnn" if target == "h100" else "splash"
         run = lambda p, s, x: by_hand(module.config, p, x["input_ids"], kernel)
-    else:
-        run = lambda p, s, x: model.apply(p, state=s, **x, **options).logits
-    params, state, donated = of(model.params), of(model.state), ()
-    arguments = params, state, batch
-    function = run
-    if case == "train":
-        tx, donated = optax.adamw(1e-4), (0, 1)
+    params, state = of(model.params), of(model.state)
+    if case != "train":
+        return jax.jit(run).trace(params, state, batch)
+    step, init = training(run)
+    opt_state = jax.tree.map(lambda x: shaped(x.shape, x.dtype), jax.eval_shape(init, params))
+    return jax.jit(step, donate_argnums=(0, 1)).trace(params, opt_state, state, batch)
 
-        def function(params, opt_state, state, batch):
-            def loss(params):
-                logits = run(params, state, batch)[:, :-1].astype(jnp.float32)
-                labels = batch["input_ids"][:, 1:]
-                return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-            value, grads = jax.value_and_grad(loss)(params)
-            updates, opt_state = tx.update(grads, opt_state, params)
-            return optax.apply_updates(params, updates), opt_state, value
+def training(run):
+    """A step of AdamW on the next tokens, and the function of its first state."""
+    import jax
+    import jax.numpy as jnp
+    import optax
 
-        opt_state = jax.tree.map(
-            lambda x: shaped(x.shape, x.dtype), jax.eval_shape(tx.init, params)
-        )
-        arguments = params, opt_state, state, batch
+    tx = optax.adamw(1e-4)
+
+    def step(params, opt_state, state, batch):
+        def loss(params):
+            logits = run(params, state, batch)[:, :-1].astype(jnp.float32)
+            labels = batch["input_ids"][:, 1:]
+            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, value
+
+    return step, tx.init
+
+
+def figures(case, target, way):
+    """Compiles one case, in this process."""
     gpu = target == "h100"
-    traced = jax.jit(function, donate_argnums=donated).trace(*arguments)
+    lowered = program(case, target, way).lower(lowering_platforms=("cuda" if gpu else "tpu",))
     start = time.perf_counter()
-    program = traced.lower(lowering_platforms=("cuda" if gpu else "tpu",)).compile(
-        compiler_options={"xla_gpu_autotune_level": 0} if gpu else None
-    )
-    seconds, text = time.perf_counter() - start, program.as_text()
+    compiled = lowered.compile({"xla_gpu_autotune_level": 0} if gpu else None)
+    seconds, text = time.perf_counter() - start, compiled.as_text()
     cycles = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', text)))
-    moved = traffic(text) if gpu else program.cost_analysis()["bytes accessed"]
+    moved = traffic(text) if gpu else compiled.cost_analysis()["bytes accessed"]
     return {
         "case": case,
         "target": target,
         "way": way,
         "mcycles": None if gpu else round(cycles / 1e6, 2),
         "gb": round(moved / 1e9, 2),
-        "temp_mb": round(program.memory_analysis().temp_size_in_bytes / 1e6, 1),
+        "temp_mb": round(compiled.memory_analysis().temp_size_in_bytes / 1e6, 1),
         "compile_s": round(seconds, 1),
     }
 

@@ -42,9 +42,9 @@ def attend(form: Form, query, key, value, *masks, drop: Callable | None = None) 
       >>> attend(form_of(q, causal=True), q, k, v).shape
       (1, 2, 4, 8)
     """
-    if drop is None and _for_kernels(query, key, value, masks):
+    if drop is None and is_large(query, key) and _for_kernels(query, key, value, masks):
         return primitive.attention(form, query, key, value, *masks)
-    return plain.attend(form, query, key, value, *masks, drop=drop)[0]
+    return plain.result(form, query, key, value, *masks, drop=drop)
 
 
 def _for_kernels(query, key, value, masks: tuple) -> bool:
@@ -58,12 +58,12 @@ def _for_kernels(query, key, value, masks: tuple) -> bool:
     batch = query.shape[0] == key.shape[0] == value.shape[0]
     heads = key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
     manual = jax.sharding.get_abstract_mesh().manual_axes  # a part of a shard_map is plain
-    return same and batch and heads and is_large(query, key) and not manual
+    return same and batch and heads and not manual
 
 
-def is_large(query: jax.Array, key: jax.Array) -> bool:
+def is_large(query, key) -> bool:
     """Returns whether a kernel is worth its start for these rows and columns."""
-    sizes = query.shape[-2], key.shape[-2]
-    if not all(isinstance(n, int) for n in sizes):
+    length, source = query.shape[-2], key.shape[-2]
+    if not isinstance(length, int) or not isinstance(source, int):
         return False  # unknown until a program is called
-    return min(sizes) >= SMALLEST[0] and math.prod(sizes) >= SMALLEST[1]
+    return min(length, source) >= SMALLEST[0] and length * source >= SMALLEST[1]

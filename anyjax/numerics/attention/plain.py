@@ -54,13 +54,15 @@ def unfold(x, length):
     return x.reshape(*x.shape[:-4], -1, *x.shape[-2:])
 
 
-def seen(form: Form, rows, columns):
+def seen(form: Form, length, source, first=0):
     """Returns which columns a row sees by its position, None for all of them."""
     if not form.causal:
         return None
-    position = rows + form.shift
-    inside = position >= columns
-    return inside if form.window is None else inside & (columns > position - form.window)
+    rows, columns = (lax.broadcasted_iota(jnp.int32, (length, source), i) for i in (0, 1))
+    if form.shift or not isinstance(first, int) or first:
+        rows += first + form.shift
+    inside = rows >= columns
+    return inside if form.window is None else inside & (columns > rows - form.window)
 
 
 def bias_of(mask, dtype):
@@ -88,9 +90,7 @@ def scores_of(form: Form, query, key, *masks, first=0):
     heads = key.shape[-3] if key.ndim > 2 else 1
     inner = pairs(fold(query, heads), key, (1, 1), wide) * wide.type(form.scale)
     scores = inner if form.cap is None else jnp.tanh(inner / form.cap) * wide.type(form.cap)
-    shape = (length, source)
-    rows, columns = (lax.broadcasted_iota(jnp.int32, shape, i) for i in (0, 1))
-    for mask in (seen(form, rows + first, columns), *masks):
+    for mask in (seen(form, length, source, first), *masks):
         if mask is not None:
             bias = bias_of(mask, wide)
             scores += _folded(bias, query.shape, heads)
@@ -110,13 +110,22 @@ def attend(form: Form, query, key, value, *masks, first=0, drop=None):
 
     ``drop`` is what happens to the weights before they are used.
     """
+    out, total, high = _attend(form, query, key, value, masks, first, drop)
+    sums = lax.log(lax.max(total, total.dtype.type(0.5))) + high
+    return out, unfold(sums, query.shape[-2])[..., 0]
+
+
+def result(form: Form, query, key, value, *masks, drop=None):
+    """Returns the result of ``attend`` alone."""
+    return _attend(form, query, key, value, masks, 0, drop)[0]
+
+
+def _attend(form, query, key, value, masks, first, drop):
     scores, _ = scores_of(form, query, key, *masks, first=first)
     weights, total, high = row_weights(scores)
     weights = weights.astype(value.dtype)
     out = pairs(weights if drop is None else drop(weights), value, (1, 0))
-    length = query.shape[-2]
-    sums = lax.log(lax.max(total, total.dtype.type(0.5))) + high
-    return unfold(out, length), unfold(sums, length)[..., 0]
+    return unfold(out, query.shape[-2]), total, high
 
 
 def backward(form: Form, query, key, value, masks, out, sums, cotangent, active=(), first=0):

@@ -105,14 +105,14 @@ def mask_function(original, self, key):
             unpadded = padding[:, :q_length].bool().all() & (first == 0)
             mask.shown = unpadded & (torch.arange(kv_length) < q_length)
         traced = mask is not None and isinstance(inner(mask), JaxTensor)
-        if traced and (limits := _limits(kv_length, **given)) is not None:
+        if traced and (limits := _limits(**given)) is not None:
             note(value_of(inner(mask)), limits)
         return mask
 
     return masked
 
 
-def _limits(kv_length, mask_function=None, attention_mask=None, use_vmap=False, **given):
+def _limits(mask_function=None, attention_mask=None, use_vmap=False, **given):
     """Returns the limits of a mask that is made of these, None where it is made of more."""
     first = given.get("q_offset", 0), given.get("kv_offset", 0)
     window = _window(mask_function)
@@ -122,9 +122,7 @@ def _limits(kv_length, mask_function=None, attention_mask=None, use_vmap=False, 
     if columns is not None:
         if columns.ndim != 2 or not isinstance(inner(columns), JaxTensor):
             return None
-        more = kv_length - columns.shape[-1]
-        columns = torch.nn.functional.pad(columns.bool(), (0, max(more, 0)))[:, :kv_length]
-        columns = value_of(inner(columns))[:, None, None]
+        columns = value_of(inner(columns))
     causal, width = window
     return Limits(causal, width, first[0], columns)
 

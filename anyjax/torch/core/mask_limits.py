@@ -4,12 +4,12 @@ pairs of positions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
 
 from anyjax.torch.core import current_trace
-
-if TYPE_CHECKING:
-    import jax
 
 
 class Limits(NamedTuple):
@@ -17,13 +17,21 @@ class Limits(NamedTuple):
 
     Attributes:
       causal, window, shift: as in ``numerics.attention.Form``.
-      columns: of bool, [batch, 1, 1, source], False where no row sees one; None for all.
+      columns: [batch, n], 0 where no row sees one, nor any beyond them; None for all.
     """
 
     causal: bool
     window: int | None
     shift: int
     columns: jax.Array | None
+
+    def mask(self, source: int) -> tuple[jax.Array, ...]:
+        """Returns what masks that many columns, [batch, 1, 1, source]; none where all are seen."""
+        if self.columns is None:
+            return ()
+        seen = self.columns.astype(bool)[:, :source]
+        seen = jnp.pad(seen, [(0, 0), (0, source - seen.shape[1])])
+        return (seen[:, None, None],)
 
 
 def note(mask: jax.Array, limits: Limits) -> None:

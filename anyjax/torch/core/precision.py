@@ -39,25 +39,33 @@ class Precision(NamedTuple):
             return contextlib.nullcontext()
         return jax.default_matmul_precision(self.products)
 
-    def within(self, operands: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager:
-        """Makes the context in which one operator is computed, within that of ``around``.
+    @property
+    def asks(self) -> bool:
+        """Whether products of float32 get another precision than JAX's own."""
+        return self.products not in (None, "default")
 
-        Numbers of 16 bits and fewer are multiplied exactly in any case, and kernels of TPUs refuse
-        them with a precision that is meant for float32.
+    def for_narrow(self) -> contextlib.AbstractContextManager:
+        """Makes the context in which an operator of 16-bit numbers is computed, within ``around``.
+
+        They are multiplied exactly in any case, and kernels of TPUs refuse them with a precision
+        that is meant for float32.
         """
-        if self.products in (None, "default") or not _are_narrow(operands):
-            return UNCHANGED
         return jax.default_matmul_precision("default")
 
 
-UNCHANGED = contextlib.nullcontext()
+NARROW = {torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
+WIDE = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 
-def _are_narrow(operands: Iterable[torch.Tensor]) -> bool:
-    """Whether there are floats among the operands, and none of them has more than 16 bits."""
-    kinds = {x.dtype for x in operands}
-    floats = [x for x in kinds if x.is_floating_point or x.is_complex]
-    return bool(floats) and all(x.itemsize <= 2 for x in floats)
+def are_narrow(operands: Iterable[torch.Tensor]) -> bool:
+    """Returns whether there are floats among the operands, and none of more than 16 bits."""
+    narrow = False
+    for operand in operands:
+        dtype = operand.dtype
+        if dtype in WIDE:
+            return False
+        narrow = narrow or dtype in NARROW
+    return narrow
 
 
 UNASKED = Precision(None, None)

@@ -7,6 +7,7 @@ layouts of the results are kept beside the program.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from anyjax.dtypes import x64
 from anyjax.errors import AnyjaxError, DataDependent
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.call import Call
-from anyjax.torch.core.precision import precision_of
+from anyjax.torch.core.precision import are_narrow, precision_of
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.data_dependent import int64
 from anyjax.torch.eager import gradients, random_keys
@@ -224,7 +225,8 @@ def _compute(call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: Py
     running = current_trace.entered(Running(precision))
     with running, precision.around(), jax.numpy_rank_promotion("allow"):
         try:
-            with precision.within(operands):
+            narrow = precision.asks and are_narrow(operands)
+            with precision.for_narrow() if narrow else contextlib.nullcontext():
                 out = call.row.lowering(*values)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, (*CONCRETIZATION, AnyjaxError, jax.errors.UnexpectedTracerError)):

@@ -71,7 +71,7 @@ def tracing(
     trace = Trace(rng, inputs, callback)
     trace.tape = Tape() if tape else None
     trace.again = lambda key: tracing(key, inputs, callback, True, precision)
-    trace.precision = precision
+    trace.precision, trace.asks = precision, precision.asks
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())

@@ -27,7 +27,7 @@ from anyjax.torch.core import autocast, diagnostics, private, sizes, strides
 from anyjax.torch.core.call import Call, call_of
 from anyjax.torch.core.keys import Keys
 from anyjax.torch.core.mask_limits import Limits
-from anyjax.torch.core.precision import UNASKED
+from anyjax.torch.core.precision import UNASKED, are_narrow
 from anyjax.torch.core.pytrees import flatten, map_tensors
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
 from anyjax.torch.data_dependent import int64
@@ -109,7 +109,7 @@ class Trace(private.TorchDispatchMode):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
         self.callback = callback
-        self.precision = UNASKED
+        self.precision, self.asks = UNASKED, False
         self.paths: dict[int, str] = {}
         self.module_path = ""
         self.place: Callable[[], str] | None = None
@@ -198,8 +198,10 @@ class Trace(private.TorchDispatchMode):
         try:
             if call.compares:
                 return self.same_masks(call.op, lowering, step.values)
-            with self.precision.within(step.operands):
-                return lowering(*step.values)
+            if self.asks and are_narrow(step.operands):
+                with self.precision.for_narrow():
+                    return lowering(*step.values)
+            return lowering(*step.values)
         except Exception as error:
             explained = self._explained(step, error)
             if explained is error:
@@ -329,7 +331,8 @@ def record(trace: Trace, step: Step, out: PyTree) -> Any:
 
     def again(args, kwargs):
         values, operands = call.bind(args, kwargs)
-        with trace.precision.within(operands):
+        narrow = trace.asks and are_narrow(operands)
+        with trace.precision.for_narrow() if narrow else contextlib.nullcontext():
             out = step.lowering(*([step.key] if call.random else []), *values)
         out = out if step.follows else cut(call, out, operands, writing)
         return out[0] if call.writes else out

@@ -30,13 +30,13 @@ def call(query, key, value, attn_mask, is_causal, scale):
     """``arguments`` whose leading dimensions fit each other."""
     if not isinstance(scale, float | int | None):  # one that is traced
         query, scale = query * jnp.asarray(scale, query.dtype), 1.0
-    limits = limits_of(attn_mask)
+    limits = None if attn_mask is None else limits_of(attn_mask)
     if limits is None or not attention.is_large(query, key):
         form = attention.form_of(query, scale, causal=is_causal)
         return form, query, key, value, *(() if attn_mask is None else (attn_mask,))
-    causal, window, shift, columns = limits
-    form = attention.form_of(query, scale, causal=causal, window=window, shift=shift)
-    return form, query, key, value, *(() if columns is None else (columns,))
+    kind = {"causal": limits.causal, "window": limits.window, "shift": limits.shift}
+    form = attention.form_of(query, scale, **kind)
+    return form, query, key, value, *limits.mask(key.shape[-2])
 
 
 def dropout(rng, rate, weights):
