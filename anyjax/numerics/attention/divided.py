@@ -53,6 +53,8 @@ def backward(
 def _over(mesh: AbstractMesh, run: Callable, arrays: tuple, of_keys: tuple[int, ...]) -> Any:
     """Calls ``run`` in parts; results ``of_keys`` have the heads of keys."""
     query, key, value, *rest = arrays
+    context = jax.sharding.get_abstract_mesh()  # whose axes may be Auto in a part of the program
+    mesh = mesh if context.empty else context
     rows, split = _axes(mesh, *query.shape[:2])
     count, heads = _size(mesh, split), key.shape[1]
     repeats = 1 if heads % count == 0 else count // math.gcd(count, heads)
