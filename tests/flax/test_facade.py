@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import anyjax
+import anyjax.flax
 from anyjax import lazy
 from anyjax.errors import MissingDependency
 
