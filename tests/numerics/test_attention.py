@@ -2,6 +2,7 @@
 
 import functools
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from anyjax.numerics import attention
-from anyjax.numerics.attention import blocks, divided, plain, primitive, tpu
+from anyjax.numerics.attention import blocks, cuda, divided, plain, primitive, tpu
 from anyjax.numerics.attention.form import Form
 from tests.tolerance import assert_close, tolerance
 
@@ -215,6 +216,16 @@ def test_gpus_get_the_kernel():
         text.count("__cudnn$fmhaSoftmax(") == 1 and text.count("__cudnn$fmhaSoftmaxBackward(") == 1
     )
     assert "__cudnn" not in lowered("cuda", jnp.float32)  # which it has none for
+
+
+@pytest.mark.parametrize(("capability", "serves"), [("7.5", False), ("8.0", True), ("12.0", True)])
+def test_old_gpus_get_blocks(capability, serves, monkeypatch):
+    assert cuda.serves(SimpleNamespace(compute_capability=capability)) == serves
+    assert cuda.serves(None)
+    monkeypatch.setattr(cuda, "serves", lambda device: serves)
+    jax.clear_caches()  # of what was lowered before
+    assert ("__cudnn" in lowered("cuda", causal=True)) == serves
+    jax.clear_caches()
 
 
 def test_a_program_of_several_platforms():

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from anyjax.numerics.attention import plain, primitive
 from anyjax.numerics.attention.form import Form
-from anyjax.numerics.attention.plain import bias_of, fold, pairs, row_weights
+from anyjax.numerics.attention.plain import pairs, row_weights
 
-__all__ = ["Form", "attend", "bias_of", "fold", "form_of", "pairs", "row_weights"]
+__all__ = ["Form", "attend", "form_of", "pairs", "row_weights"]
 
 SMALLEST = 128, 256**2  # rows and columns, and their product, that a kernel is worth its start for
 

@@ -14,7 +14,16 @@ from anyjax.private_names import need
 
 _FEATURE = "attention on GPUs"
 _MODULE = "jax._src.cudnn.fused_attention_stablehlo"
+OLDEST = 8  # compute capability, Ampere's
 WIDEST = 128  # heads that every GPU with these kernels takes; Hopper's take 256
+
+
+def serves(device: object) -> bool:
+    """Returns whether a device has cuDNN's kernels: those before Ampere have not. One that is not
+    known, as where a program is exported, is taken for one that has.
+    """
+    capability = getattr(device, "compute_capability", None)
+    return capability is None or int(str(capability).partition(".")[0]) >= OLDEST
 
 
 def takes(form: Form, query, key, value, masks, active=()) -> bool:

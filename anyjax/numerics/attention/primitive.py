@@ -188,8 +188,20 @@ def _define(
         mlir.register_lowering(primitive, functools.partial(rule, formula), platform=platform)
 
 
-def _cudnn(kernel: Callable, formula: Callable, ctx: mlir.LoweringRuleContext, *arrays, **params):
-    """Lowers to kernels that are divided over a mesh by rules of their own."""
+def _cudnn(
+    kernel: Callable,
+    rows: Callable,
+    formula: Callable,
+    ctx: mlir.LoweringRuleContext,
+    *arrays,
+    **params,
+):
+    """Lowers to kernels that are divided over a mesh by rules of their own; on a GPU that is too
+    old for them to rows in blocks.
+    """
+    devices = getattr(ctx.module_context.axis_context, "device_assignment", None) or (None,)
+    if not cuda.serves(devices[0]):
+        kernel = rows
     return mlir.lower_fun(functools.partial(formula, by=kernel))(ctx, *arrays, **params)
 
 
@@ -219,7 +231,7 @@ _define(
     _attention_jvp,
     {
         "tpu": functools.partial(_pallas, tpu.attend, divided.attend, blocks.attend),
-        "cuda": functools.partial(_cudnn, cuda.attend),
+        "cuda": functools.partial(_cudnn, cuda.attend, blocks.attend),
     },
 )
 _define(
@@ -236,7 +248,7 @@ _define(
     functools.partial(_formula_jvp, _of_formula),
     {
         "tpu": functools.partial(_pallas, tpu.backward, divided.backward, blocks.backward),
-        "cuda": functools.partial(_cudnn, cuda.backward),
+        "cuda": functools.partial(_cudnn, cuda.backward, blocks.backward),
     },
 )
 ad.primitive_transposes[tangent_p] = _tangent_transpose
