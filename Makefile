@@ -14,6 +14,9 @@ READY := $(VENV)/.ready
 endif
 
 # The checks ask for nothing but this machine's CPU and network-free loading.
+# The compilers of TPUs and GPUs, which need no chip: beside .venv, for where libtpu is JAX looks for one.
+COMPILERS := .compat/compilers
+
 test conformance: export JAX_PLATFORMS := cpu
 test conformance: export HF_HUB_OFFLINE := 1
 conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
@@ -51,7 +54,7 @@ setup: $(READY)  ## make .venv with the tested versions
 demo: $(RUNS)  ## run a tiny language model: JAX beside torch, then text
 	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
-test: lint type  ## the checks: lint, types, all tests but the conformance suites
+test: lint type $(COMPILERS)/.ready  ## the checks: lint, types, all tests but the conformance suites
 	$(PY) -m pytest -m "not conformance"
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(PY) -m pytest $(OPTIMIZED) -m "not conformance"
 
@@ -118,10 +121,18 @@ recorded:
 # What somebody gets who starts today: no constraints, the newest Python that is here.
 NEWEST_PYTHON = $(shell $(PYTHON) -m proof.versions python)
 
-newest:  ## every second test with the newest release of everything, on the newest Python here
+newest:  ## every fourth test with the newest release of everything, on the newest Python here
 	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
 	  $(MAKE) --no-print-directory .compat/newest/.latest PYTHON=$(NEWEST_PYTHON) && \
-	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),2); fi
+	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),4); fi
+
+.compat/compilers/.ready: pyproject.toml $(PINNED) | $(READY)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install "jax[tpu]==$(JAX)" jax-cuda12-plugin==$(JAX) jax-cuda12-pjrt==$(JAX) \
+	  nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12 nvidia-cublas-cu12 -c $(PINNED)
+	$(PY) -c 'import site; print(site.getsitepackages()[0])' > \
+	  $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/$(VENV).pth
+	touch $@
 
 .compat/newest/.latest: pyproject.toml
 	rm -rf $(@D)
@@ -136,8 +147,9 @@ versions:  ## write docs/proof/versions.md from proof/results/versions.csv
 proof:  ## write docs/proof, the tables of what was tested, from proof/results
 	$(PY) -m proof.tables
 
-proof-run: $(READY)  ## run all that docs/proof shows again: many hours
+proof-run: $(READY) $(COMPILERS)/.ready  ## run all that docs/proof shows again: many hours
 	$(PY) -m proof.transformers_types --again
+	$(COMPILERS)/bin/python -m proof.chips --again
 	-$(PY) -m proof.suites
 	$(PY) -m proof.tables
 

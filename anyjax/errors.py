@@ -198,7 +198,9 @@ class StaticArgument(UserWarning):
 
 
 class LostGradient(UserWarning):
-    """A SavedModel lacks a custom gradient, so that its operations are differentiated."""
+    """Weights of a module are no params, a model cuts off all of its results from gradients, or a
+    SavedModel lacks a custom gradient.
+    """
 
 
 class TorchCallback(UserWarning):
@@ -263,6 +265,8 @@ EXTRAS = {
     **dict.fromkeys(("typer", "rich", "click"), "cli"),
     **dict.fromkeys(("jax2onnx", "onnx", "onnxruntime"), "onnx"),
     **{name: name for name in ("gguf", "flax", "ray")},
+    "libtpu": "tpu",
+    "jax_plugins": "cuda",
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
 # They need torch and transformers.

@@ -8,7 +8,7 @@ class that may have constants. ``opened`` and ``constants`` read either.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import jax
@@ -60,13 +60,16 @@ __all__ = [
     "called",
     "compiler_option",
     "constants",
+    "function_of",
     "get_opaque_trace_state",
     "is_program",
     "jaxpr_as_fun",
     "jaxprs_in_params",
     "keeping_barriers",
+    "needed",
     "opened",
     "scan_counts",
+    "variables",
 ]
 
 # Operators that call one program, and the parameter that it is.
@@ -82,9 +85,9 @@ CALLS = {
 }
 
 
-def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
+def called(eqn: JaxprEqn, formulas: bool = True) -> Jaxpr | ClosedJaxpr | None:
     """Returns the program that an equation calls, None if it computes something itself. An
-    operator that has kernels calls its formula.
+    operator that has kernels calls its formula, unless ``formulas`` is False.
 
     Example:
       >>> import jax
@@ -93,6 +96,8 @@ def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
       ['sin']
     """
     if eqn.primitive in FORMULAS:
+        if not formulas:
+            return None
         return formula_of(eqn.primitive, tuple(x.aval for x in eqn.invars), eqn.params)
     return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
 
@@ -110,6 +115,30 @@ def opened(program: Any) -> Jaxpr:
 def constants(program: object) -> Sequence[Any]:
     """Returns the values of ``opened(program).constvars`` that are known to the program."""
     return getattr(program, "consts", ())
+
+
+def function_of(
+    eqns: Sequence[JaxprEqn], invars: Sequence[Var], outvars: Sequence[Var]
+) -> Callable[..., list[Any]]:
+    """Returns equations as a function of these variables."""
+    effects = frozenset[Any]().union(*(eqn.effects for eqn in eqns))
+    debug = DebugInfo("equations", "program", None, None)
+    return jaxpr_as_fun(ClosedJaxpr(Jaxpr((), [*invars], [*outvars], [*eqns], effects, debug), ()))
+
+
+def needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Var | Literal]) -> list[JaxprEqn]:
+    """Returns the equations that results and effects need."""
+    live, backwards = {*variables(outvars)}, []
+    for eqn in reversed(eqns):
+        if eqn.effects or not live.isdisjoint(eqn.outvars):
+            backwards.append(eqn)
+            live.update(variables(eqn.invars))
+    return backwards[::-1]
+
+
+def variables(operands: Sequence[Var | Literal]) -> list[Var]:
+    """Returns the operands that are no literals."""
+    return [v for v in operands if isinstance(v, Var)]
 
 
 def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:

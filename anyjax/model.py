@@ -127,7 +127,7 @@ class Model:
           **kwargs: the same, by name.
           state: arrays as in ``model.state``, which is the default.
           rng: a key, where the forward pass draws random numbers.
-          mutable: return what the forward pass wrote to the state, too.
+          mutable: return what the forward pass wrote to the state, and to params, too.
 
         Returns:
           The output; with ``mutable=True`` the pair (output, new state).
@@ -193,7 +193,8 @@ class Model:
         return replace(self, params=arrays)
 
     def with_state(self, state: Mapping[str, jax.typing.ArrayLike]) -> Model:
-        """Returns a new Model with this state, such as ``apply(..., mutable=True)`` returned.
+        """Returns a new Model with this state, such as ``apply(..., mutable=True)`` returned; with
+        the params that are in it, too, for forward may write to weights.
 
         Example:
           >>> import numpy as np, torch
@@ -202,8 +203,9 @@ class Model:
           >>> int(model.with_state(state).state["num_batches_tracked"])
           1
         """
-        arrays: dict[str, Any] = {**state}
-        return replace(self, state=arrays)
+        params: dict[str, Any] = {k: state.get(k, x) for k, x in self.params.items()}
+        arrays: dict[str, Any] = {k: x for k, x in state.items() if k not in params}
+        return replace(self, params=params, state=arrays)
 
     def to_torch(self) -> torch.nn.Module:
         """Returns the torch module with params and state written into it.
@@ -234,7 +236,7 @@ class Model:
         constraints: Sequence[str] = (),
         platforms: Sequence[str] = saved.PLATFORMS,
         generate: Mapping[str, Any] | None = None,
-        executables: bool = False,
+        executables: bool | Sequence[str] = False,
         **kwargs: Any,
     ) -> None:
         """Writes the model so that ``anyjax.load`` runs it again without the source framework.
@@ -260,13 +262,15 @@ class Model:
           executables: also keep the programs as compiled for this kind of machine and these
             versions, so that the first call after ``anyjax.load`` compiles nothing; open sizes are
             those of the example. They are tried in a process of their own. Elsewhere they are not
-            used.
+            used. Or for chips that are not here, by their own compilers: ``("v6e-4", "h100-1")``,
+            names as of ``anyjax.parallel.compile_for``; programs run on one chip of such a slice.
 
         Raises:
           WrongArguments: there is neither an example nor a call so far, the folder holds
             something else, or ``shapes`` do not fit the example.
           WrongValue: there is no such platform.
           Unsupported: the model's code asks for a size that is not known.
+          MissingDependency: the compiler of such a chip is not installed.
           NotWritten: the disk is full, or a compiled program does not run; an earlier save is
             still there.
 

@@ -75,6 +75,8 @@ class Source(Protocol):
     def cache(self) -> SourceCache: ...
     @property
     def taps(self) -> tuple[Any, ...]: ...
+    @property
+    def flags(self) -> Any: ...
     def __call__(
         self,
         params: Arrays,
@@ -109,6 +111,11 @@ class SourceBase:
         """Returns the names of the arguments that may be given by position."""
         parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
         return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    @property
+    def flags(self) -> Any:
+        """Returns the settings of the framework that a program depends on."""
+        return None
 
     @property
     def unpicklable(self) -> str:

@@ -97,6 +97,7 @@ class Table(Mapping[Any, Row]):
         self._later: dict[str, Callable[..., Any]] = {}
         self._deferred: dict[Hashable, list[tuple[Any, Callable[..., Any]]]] = {}
         self._deferring = False
+        self.users: set[Hashable] = set()  # operators whose rows were not deferred
         self.version = 0  # another one whenever a row was added
 
     def __getitem__(self, op: Hashable) -> Row:
@@ -169,6 +170,7 @@ class Table(Mapping[Any, Row]):
             else:
                 check(signature, function)
             self._rows[op] = Row(op, signature, function, undeclared)
+            self.users.update(() if any_version else (op,))
 
     def find(self, op: Hashable) -> Row | None:
         """Returns the row of an operator, None if there is none."""

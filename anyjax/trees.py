@@ -59,6 +59,7 @@ class Written(dict[str, jax.Array]):
       missed: names of entries whose old values it read: a call without the new ones is another one.
       holds: whether the output is valid, a bool or a traced one; None where nothing tells.
       unchecked: the operator of integers in an output that would not show an overflow.
+      stepped: whether small numbers are added to integers, which nothing checks in the program.
 
     Example:
       >>> Written({"mean": 1.0, "last": 2.0}, {"mean"}).missed
@@ -71,9 +72,11 @@ class Written(dict[str, jax.Array]):
         missed: Set[str],
         holds: object = None,
         unchecked: str | None = None,
+        stepped: bool = False,
     ):
         super().__init__(written)
-        self.missed, self.holds, self.unchecked = missed, holds, unchecked
+        self.missed, self.holds = missed, holds
+        self.unchecked, self.stepped = unchecked, stepped
 
 
 class Static:
@@ -213,7 +216,7 @@ def _is_dynamic(value: object, seen: set[int]) -> bool:
     """
     if isinstance(value, (*PLAIN, type)) or callable(value) or id(value) in seen:
         return False
-    if is_array(value) or type(value) is object:
+    if is_array(value) or isinstance(value, Constant) or type(value) is object:
         return True
     seen = seen | {id(value)}
     level = default_registry.flatten_one_level(value)

@@ -1,63 +1,51 @@
 """What the compilers of TPUs and GPUs say of programs, on a machine that has neither.
 
 python benchmarks/targets.py                       # every case for v6e and h100
-python benchmarks/targets.py --cases prefill,train --targets v5e,h100 --json targets.json
+python benchmarks/targets.py --cases "prefill;train" --chips v5e-1,h100-1 --json targets.json
+python benchmarks/targets.py --read targets.json   # print the table of such a file again
 
-For TPUs it needs `pip install "jax[tpu]"`, for GPUs jax-cuda12-plugin, jax-cuda12-pjrt,
-nvidia-cuda-nvcc-cu12, nvidia-cudnn-cu12 and nvidia-cublas-cu12, with the version of jax that is
-installed. Nothing is run. No figure varies from run to run: million cycles of the fusions (TPUs; a
-kernel's own are not in them), gigabytes that kernels read and write, megabytes of temporaries. "By
-hand" is JAX with the target's attention kernel. Weights are in bfloat16.
+It needs `anyjax[tpu]` and `anyjax[cuda]`; torchax and diffusers for what they have figures of.
+Nothing is run, and no figure varies from run to run: million cycles that a TPU's compiler expects
+(without those of kernels that it did not make, such as an attention's), gigabytes that kernels read
+and write, megabytes of temporaries; weights are in bfloat16. Behind each figure stands its ratio to
+torchax's program and to JAX by hand with the chip's attention kernel, "-" where there is none;
+below 1 is better. "needed" are weights and caches that a token has to read.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import math
 import os
-import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-TPU = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_WORKER_ID": "0",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
-H100 = """gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
-  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
-  device_memory_size: 84942979072 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 minor: 0 } registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-} platform_name: "CUDA" dnn_version_info { major: 9 minor: 8 }
-device_description_str: "NVIDIA H100 80GB HBM3" """
-SLICES = {"v5e": "v5e:2x2", "v6e": "v6e:2x2"}  # the smallest that there are
 LLAMA = {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8}
 LLAMA |= {"num_key_value_heads": 4, "intermediate_size": 2816, "vocab_size": 32000}
 LLAMA |= {"max_position_embeddings": 16384}
 MIXTURE = {**LLAMA, "num_hidden_layers": 2, "num_local_experts": 8}
+TOKENS, PICTURES = {"input_ids": (4, 2048)}, {"pixel_values": (32, 3, 224, 224)}
+LATENTS = {"sample": (2, 4, 64, 64), "timestep": (2,), "encoder_hidden_states": (2, 77, 768)}
 # class, its config, inputs
 CASES = {
-    "prefill": ("LlamaForCausalLM", LLAMA, {"input_ids": (4, 2048)}),
-    "padded prefill": (
-        "LlamaForCausalLM", LLAMA, {"input_ids": (4, 2048), "attention_mask": (4, 2048)},
-    ),
+    "prefill": ("LlamaForCausalLM", LLAMA, TOKENS),
+    "padded prefill": ("LlamaForCausalLM", LLAMA, {**TOKENS, "attention_mask": (4, 2048)}),
     "long prefill": ("LlamaForCausalLM", LLAMA, {"input_ids": (2, 8192)}),
-    "train": ("LlamaForCausalLM", LLAMA, {"input_ids": (4, 2048)}),
+    "train": ("LlamaForCausalLM", LLAMA, TOKENS),
+    "train, labels": ("LlamaForCausalLM", LLAMA, {**TOKENS, "labels": (4, 2048)}),
+    "decode": ("LlamaForCausalLM", LLAMA, {"input_ids": (8, 2048)}),
+    "decode, heads alone": (
+        "LlamaForCausalLM", {**LLAMA, "num_key_value_heads": 8}, {"input_ids": (8, 2048)},
+    ),
+    "decode, mixtral": ("MixtralForCausalLM", MIXTURE, {"input_ids": (8, 2048)}),
     "gpt2": ("GPT2LMHeadModel", {}, {"input_ids": (8, 1024)}),
     "mixtral": ("MixtralForCausalLM", MIXTURE, {"input_ids": (4, 1024)}),
-    "resnet50": (
-        "ResNetForImageClassification", {"num_labels": 1000}, {"pixel_values": (32, 3, 224, 224)},
-    ),
-    "vit": ("ViTForImageClassification", {"num_labels": 1000}, {"pixel_values": (32, 3, 224, 224)}),
+    "resnet50": ("ResNetForImageClassification", {"num_labels": 1000}, PICTURES),
+    "vit": ("ViTForImageClassification", {"num_labels": 1000}, PICTURES),
     "t5": (
         "T5ForConditionalGeneration", {"decoder_start_token_id": 0},
         {"input_ids": (8, 512), "decoder_input_ids": (8, 512)},
@@ -66,75 +54,77 @@ CASES = {
         "WhisperForConditionalGeneration", {},
         {"input_features": (8, 80, 3000), "decoder_input_ids": (8, 128)},
     ),
+    "unet": ("UNet2DConditionModel", {"cross_attention_dim": 768}, LATENTS),
 }  # fmt: skip
-BY_HAND = {"prefill", "long prefill", "train"}
-BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8}
-KERNELS = {"fusion", "custom-call", "dot", "convolution", "copy", "transpose", "reduce", "sort"}
-KERNELS |= {"scatter", "gather", "dynamic-update-slice"}
+FLOATS = {"pixel_values", "input_features", "sample", "encoder_hidden_states"}
+BY_HAND = {"prefill", "long prefill", "train", "gpt2"}
+FIGURES = {"mcycles": "million cycles", "gb": "GB moved", "temp_mb": "MB of temporaries"}
 
 
-def device(target):
-    from jax.experimental import topologies
+def module_of(case):
+    """The module of a case with random weights."""
+    import torch
 
-    if target == "h100":
-        found = topologies.get_topology_desc("", "cuda", target_config=H100, topology="1x1x1")
-    else:
-        import libtpu
+    name, config, _ = CASES[case]
+    torch.manual_seed(0)
+    if case == "unet":
+        import diffusers
 
-        os.environ.setdefault("TPU_LIBRARY_PATH", libtpu.get_library_path())
-        found = topologies.get_topology_desc(SLICES[target], "tpu")
-    return found.devices[0]
+        return getattr(diffusers, name)(**config).eval()
+    import transformers
 
-
-def traffic(text):
-    """Bytes that the kernels of the program's entry read and write, each operand counted whole."""
-    sizes, total = {}, 0
-    shape = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
-    size = lambda part: sum(
-        BYTES.get(kind, 0) * math.prod(int(n) for n in dims.split(",") if n)
-        for kind, dims in shape.findall(part)
-    )
-    for line in text[text.index("ENTRY") :].splitlines():
-        match = re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z\-]*)\((.*)$", line)
-        if match is None:
-            continue
-        name, result, op, rest = match.groups()
-        sizes[name] = size(result)
-        if op in KERNELS:
-            operands = re.findall(r"%([\w.\-]+)", rest.split("), ")[0])
-            total += sizes[name] + sum(sizes.get(x, 0) for x in operands)
-    return total
+    cls = getattr(transformers, name)
+    return cls(cls.config_class(**config)).eval()
 
 
-def program(case, target, way):
-    """The traced program of a case: its arrays are shapes on the target."""
+def function_of(way, case, module, chips):
+    """(function of params, state and inputs, params, state) of a library's program."""
+    options = {"use_cache": False} if "input_ids" in CASES[case][2] else {}
+    result = "sample" if case == "unet" else "loss" if "labels" in CASES[case][2] else "logits"
+    if way == "torchax":
+        import torchax
+
+        weights, run = torchax.extract_jax(module)
+        names = {name for name, _ in module.named_parameters()}
+        params = {k: x for k, x in weights.items() if k in names}
+        state = {k: x for k, x in weights.items() if k not in names}
+        call = lambda p, s, x: run({**p, **s}, (), {**x, **options})
+        return (lambda p, s, x: getattr(call(p, s, x), result)), params, state
+    import anyjax
+
+    model = anyjax.from_torch(module)
+    if way == "anyjax":
+        call = lambda p, s, x: model.apply(p, state=s, **x, **options)
+        return (lambda p, s, x: getattr(call(p, s, x), result)), model.params, model.state
+    import accelerator
+    from adapters import native_
+
+    kernel = "cudnn" if chips.startswith("h") else "splash"
+    attend = lambda q, k, v: accelerator.attend(q, k, v, kernel)
+    hand = lambda p, x: accelerator.by_hand(module.config, p, x, kernel)
+    if case == "gpt2":
+        hand = lambda p, x: native_.gpt2(module.config, p, x, attend)
+    return (lambda p, s, x: hand(p, x["input_ids"])), model.params, {}
+
+
+def traced(way, case, chips):
+    """The traced program of a case, its arrays shapes on a device that is not here."""
     import jax
     import jax.numpy as jnp
     import numpy as np
-    import torch
-    import transformers
 
-    import anyjax
+    from anyjax.chips.devices import devices_of
 
-    kind, config, inputs = CASES[case]
-    torch.manual_seed(0)
-    cls = getattr(transformers, kind)
-    module = cls(cls.config_class(**config)).eval()
-    sharding = jax.NamedSharding(jax.sharding.Mesh(np.array([device(target)]), ("x",)), jax.P())
+    run, params, state = function_of(way, case, module_of(case), chips)
+    mesh = jax.sharding.Mesh(np.array(devices_of(chips)[:1]), ("x",))
+    sharding = jax.NamedSharding(mesh, jax.P())
     shaped = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
     low = lambda x: jnp.bfloat16 if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
     of = lambda tree: jax.tree.map(lambda x: shaped(x.shape, low(x)), tree)
-    batch = {k: shaped(v, jnp.bfloat16 if len(v) > 2 else jnp.int32) for k, v in inputs.items()}
-    model = anyjax.from_torch(module)
-    options = {"use_cache": False} if "input_ids" in inputs else {}
-    run = lambda p, s, x: model.apply(p, state=s, **x, **options).logits
-    if way == "by hand":
-        from accelerator import by_hand
-
-        kernel = "cudnn" if target == "h100" else "splash"
-        run = lambda p, s, x: by_hand(module.config, p, x["input_ids"], kernel)
-    params, state = of(model.params), of(model.state)
-    if case != "train":
+    inputs = CASES[case][2]
+    batch = {k: shaped(v, jnp.bfloat16 if k in FLOATS else jnp.int32) for k, v in inputs.items()}
+    params, state = of(params), of(state)
+    if not case.startswith("train"):
         return jax.jit(run).trace(params, state, batch)
     step, init = training(run)
     opt_state = jax.tree.map(lambda x: shaped(x.shape, x.dtype), jax.eval_shape(init, params))
@@ -151,8 +141,10 @@ def training(run):
 
     def step(params, opt_state, state, batch):
         def loss(params):
-            logits = run(params, state, batch)[:, :-1].astype(jnp.float32)
-            labels = batch["input_ids"][:, 1:]
+            out = run(params, state, batch)
+            if out.ndim == 0:
+                return out
+            logits, labels = out[:, :-1].astype(jnp.float32), batch["input_ids"][:, 1:]
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
         value, grads = jax.value_and_grad(loss)(params)
@@ -162,75 +154,120 @@ def training(run):
     return step, tx.init
 
 
-def figures(case, target, way):
+def decoding(case, chips):
+    """One token more for each row by ``anyjax.generate``'s program: (analysis, bytes needed)."""
+    import transformers
+
+    from anyjax.hf.estimate_call import traced_call
+    from anyjax.parallel._compile_for import compile_traced
+
+    name, config, inputs = CASES[case]
+    kind = getattr(transformers, name).config_class(**config, architectures=[name])
+    kind.dtype = "bfloat16"
+    with tempfile.TemporaryDirectory() as folder:
+        kind.save_pretrained(folder)
+        call = traced_call(folder, "decode", *inputs["input_ids"])
+    compiled = compile_traced(call, chips, "tp").compiled
+    table = 2 * kind.vocab_size * kind.hidden_size  # of embeddings, of which it reads rows
+    return compiled, compiled.arguments - table
+
+
+def figures(case, chips, way):
     """Compiles one case, in this process."""
-    gpu = target == "h100"
-    lowered = program(case, target, way).lower(lowering_platforms=("cuda" if gpu else "tpu",))
-    start = time.perf_counter()
-    compiled = lowered.compile({"xla_gpu_autotune_level": 0} if gpu else None)
-    seconds, text = time.perf_counter() - start, compiled.as_text()
-    cycles = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', text)))
-    moved = traffic(text) if gpu else compiled.cost_analysis()["bytes accessed"]
+    import jax  # noqa: F401
+
+    from anyjax.chips.devices import compile_lowered, devices_of, platform_of_device
+    from anyjax.parallel.estimation.compiled import analysis
+
+    start, needed = time.perf_counter(), None
+    if case.startswith("decode"):
+        compiled, needed = decoding(case, chips)
+    else:
+        device = devices_of(chips)[0]
+        platforms = (platform_of_device(device),)
+        lowered = traced(way, case, chips).lower(lowering_platforms=platforms)
+        compiled = analysis(compile_lowered(lowered, device))
     return {
-        "case": case,
-        "target": target,
-        "way": way,
-        "mcycles": None if gpu else round(cycles / 1e6, 2),
-        "gb": round(moved / 1e9, 2),
-        "temp_mb": round(compiled.memory_analysis().temp_size_in_bytes / 1e6, 1),
-        "compile_s": round(seconds, 1),
+        "mcycles": round(compiled.cycles / 1e6, 2),
+        "gb": round(compiled.traffic / 1e9, 2),
+        "temp_mb": round(compiled.temporaries / 1e6, 1),
+        "seconds": round(time.perf_counter() - start, 1),
+        "needed_gb": needed and round(needed / 1e9, 2),
     }
 
 
-def measured(case, target, way):
+def measured(case, chips, way):
     """The figures of a case, compiled in a process of its own."""
-    command = [sys.executable, __file__, "--one", case, target, way]
-    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"} | TPU | os.environ
+    command = [sys.executable, __file__, "--one", case, chips, way]
+    environment = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    entry = {"case": case, "chips": chips, "way": way}
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return {"case": case, "target": target, "way": way, "failed": reason[:200]}
-    return json.loads(lines[-1])
+        return entry | {"failed": reason[:200]}
+    return entry | json.loads(lines[-1])
 
 
-def row(entry, hand):
-    """A line of the table: figures, and what they are divided by those of the program by hand."""
-    cells = [entry["case"], entry["target"]]
-    if "failed" in entry:
-        return f"| {' | '.join(cells)} | {entry['failed']} | | | |"
-    for key in ("mcycles", "gb", "temp_mb", "compile_s"):
-        ratio = ""
-        if hand and key != "compile_s" and hand.get(key) and entry[key]:
-            ratio = f" ({entry[key] / hand[key]:.2f})"
-        cells.append("" if entry[key] is None else f"{entry[key]}{ratio}")
+def row(ours, others):
+    """A line of the table: figures with their ratios to those of ``others``."""
+    cells = [ours["case"], ours["chips"]]
+    if "failed" in ours:
+        return f"| {' | '.join([*cells, ours['failed']])} | | | |"
+    ratio = lambda x, key: f"{ours[key] / x[key]:.2f}" if x and x.get(key) else "-"
+    for key in FIGURES:
+        ratios = ", ".join(ratio(x, key) for x in others)
+        shown = f" ({ratios})" if any(others) else ""
+        cells.append(f"{ours[key]}{shown}" if ours[key] else "0" if key == "temp_mb" else "")
+    needed = ours.get("needed_gb")
+    cells.append(f"{needed} ({ours['gb'] / needed:.2f})" if needed else "")
     return f"| {' | '.join(cells)} |"
+
+
+def table(entries):
+    """Yields the lines of a table as entries come: those of a case follow each other."""
+    yield f"| case | chip | {' | '.join(FIGURES.values())} | GB needed |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    group = {}
+    for entry in itertools.chain(entries, [None]):
+        if group and (entry is None or entry["way"] == "anyjax"):
+            yield row(group.pop("anyjax"), [group.get(way) for way in ("torchax", "by hand")])
+            group = {}
+        if entry:
+            group[entry["way"]] = entry
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", default=",".join(CASES), help="with commas")
-    parser.add_argument("--targets", default="v6e,h100", help="of v5e, v6e, h100")
+    parser.add_argument("--cases", default=";".join(CASES), help="with semicolons")
+    parser.add_argument("--chips", default="v6e-1,h100-1", help="of v5e-1, v6e-1, h100-1 ...")
     parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--read", help="print the table of such a file")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(figures(*options.one)))
         return
-    print("| case | target | million cycles | GB moved | MB of temporaries | seconds to compile |")
-    print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    entries = compiled(options)
+    if options.read:
+        entries = json.loads(Path(options.read).read_text())
+    for line in table(entries):
+        print(line, flush=True)
+
+
+def compiled(options):
+    """Yields the figures of the cases that were asked for."""
     entries = []
-    for case in options.cases.split(","):
-        for target in options.targets.split(","):
-            entry = measured(case, target, "anyjax")
-            hand = measured(case, target, "by hand") if case in BY_HAND else None
-            entries += [entry, *([hand] if hand else [])]
-            print(row(entry, hand), flush=True)
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps(entries, indent=1) + "\n")
+    for case in options.cases.split(";"):
+        for chips in options.chips.split(","):
+            ways = ["anyjax"] if case.startswith("decode") else ["anyjax", "torchax"]
+            for way in [*ways, *(["by hand"] if case in BY_HAND else [])]:
+                entries.append(measured(case, chips, way))
+                if options.json:
+                    Path(options.json).write_text(json.dumps(entries, indent=1) + "\n")
+                yield entries[-1]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from proof.tiny_inputs import Inputs, Tiny, call
 
 VALUES, GRADIENTS = 1e-4, 1e-3  # parts of an array's largest value
 NEW_TOKENS = 6
+DOUBLINGS = 4  # of weights
 
 
 def floats(out: object) -> list[jax.Array]:
@@ -181,25 +182,24 @@ class Checks:
             compare(call(again, self.case.inputs), self.case.outputs, VALUES, self.case.random)
 
     def generate(self) -> None:
-        """Greedy generation picks transformers' tokens."""
-        module = self.case.model
-        if not module.can_generate():
+        """Greedy generation with a cache picks transformers' tokens."""
+        if not self.case.model.can_generate():
             raise NotApplicable("no text is generated")
-        options = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
+        module = fresh(self.case.model)
+        options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "use_cache": True}
         settings = module.generation_config
         if module.config.is_encoder_decoder and settings.decoder_start_token_id is None:
             options["decoder_start_token_id"] = settings.bos_token_id or 0
         left = {k: v for k, v in self.tensors.items() if not k.startswith("decoder_")}
         left.pop("attention_mask", None)  # it pads on the right
         try:
-            torch.manual_seed(0)
-            wanted = module.generate(**copy.deepcopy(left), **options)
+            wanted = varied_tokens(module, left, options)
         except Exception as error:
             raise NotApplicable(f"transformers itself: {first_line(error)}") from error
         if not isinstance(wanted, torch.Tensor) or wanted.is_floating_point():
             raise NotApplicable("transformers generates no tokens alone")
         arrays = {k: v.numpy() for k, v in left.items()}
-        got = np.asarray(anyjax.generate(self.model, **arrays, **options))
+        got = np.asarray(anyjax.generate(anyjax.from_torch(module), **arrays, **options))
         if not np.array_equal(got, wanted.numpy()):
             raise Wrong(f"tokens differ from transformers': {different(got, wanted.numpy())}")
 
@@ -251,6 +251,40 @@ def fresh(module: torch.nn.Module) -> torch.nn.Module:
     again = type(module)(copy.deepcopy(module.config)).eval().float()
     again.load_state_dict(module.state_dict())
     return again
+
+
+def varied_tokens(module: torch.nn.Module, inputs: Inputs, options: dict[str, object]) -> object:
+    """Returns what transformers generates, with weights scaled until the new tokens vary: small
+    weights pick one token again and again, whatever is in the cache. With weights so large that
+    rounding decides, float64 picks other tokens.
+    """
+
+    def generated(by: torch.nn.Module) -> torch.Tensor:
+        torch.manual_seed(0)
+        return by.generate(**copy.deepcopy(inputs), **options)
+
+    ids = generated(module)
+    for _ in range(DOUBLINGS):
+        is_text = isinstance(ids, torch.Tensor)
+        if not is_text or len(ids[0, -NEW_TOKENS:].unique()) > NEW_TOKENS // 2:
+            break
+        scale(module, 2)
+        scaled_ids = generated(module)
+        with contextlib.suppress(Exception):  # what float64 cannot run is no judge
+            if torch.equal(scaled_ids, generated(copy.deepcopy(module).double())):
+                ids = scaled_ids
+                continue
+        scale(module, 0.5)
+        break
+    return ids
+
+
+@torch.no_grad()
+def scale(module: torch.nn.Module, factor: float) -> None:
+    """Multiplies the matrices of a module."""
+    for weight in module.parameters():
+        if weight.dim() > 1:
+            weight.mul_(factor)
 
 
 def in_64_bits(module: torch.nn.Module, inputs: Inputs) -> tuple[torch.nn.Module, Inputs]:

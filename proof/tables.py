@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from proof import records, versions
+from proof import chips, records, versions
+from proof.markdown import Reasons, code, kind, table
 from proof.records import RESULTS, ROOT, Row
 from proof.transformers_types import CHECKS
 
@@ -30,6 +31,11 @@ MEANING = {
     "generate": "greedy generation picks transformers' tokens",
     "shard": "the weights are divided over a mesh of four devices, the output is the same",
     "flax": "`anyjax.flax.source` writes nnx source code, which agrees with torch's module",
+}
+MEANING |= {
+    f"{chip} {dtype}": f"loss and gradients of {dtype} weights compile for {chip}"
+    for chip in chips.CHIPS
+    for dtype in chips.LIMITS
 }
 # The page of each file of results: title, what the suites are.
 SUITES = {
@@ -64,51 +70,6 @@ SUITES = {
 }
 
 
-class Reasons:
-    """Reasons of a page: a target for each text, with the names that have it."""
-
-    def __init__(self, prefix: str):
-        self.prefix = prefix
-        self.names: dict[str, dict[str, list[str]]] = {}
-
-    def link(self, shown: str, text: str, name: str, mode: str) -> str:
-        """Returns a cell that links to its reason."""
-        modes = self.names.setdefault(text, defaultdict(list))
-        modes[mode].append(name)
-        return f"[{shown}](#{self.prefix}-{list(self.names).index(text) + 1})"
-
-    def page(self) -> str:
-        """Returns the list of the reasons."""
-        return "\n\n".join(
-            f"({self.prefix}-{i})=\n{i}. {code(text)}\n{_uses(modes)}"
-            for i, (text, modes) in enumerate(self.names.items(), 1)
-        )
-
-
-def _uses(modes: dict[str, list[str]]) -> str:
-    """Returns a list of what has a reason: names by mode, modes with the same names together."""
-    by_names: dict[str, list[str]] = defaultdict(list)
-    for mode, names in modes.items():
-        by_names[", ".join(names)].append(mode)
-    return "\n".join(f"   - {', '.join(modes)}: {names}" for names, modes in by_names.items())
-
-
-def code(text: str) -> str:
-    """Returns a text as code in a line of Markdown."""
-    return f"`{text.replace('`', chr(39))}`"
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """Returns a table in Markdown."""
-    rule = ["---"] * len(head)
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, rule, *lines))
-
-
-def kind(cell: str) -> str:
-    """Returns "ok", "no", "n/a", or nothing for a check that was not run."""
-    return cell.partition(":")[0]
-
-
 def types() -> list[Row]:
     """Returns the rows of transformers' types."""
     return records.read(RESULTS / "transformers_types.csv")
@@ -129,20 +90,48 @@ def counts_of_types() -> dict[str, Counter[str]]:
     return {check: Counter(kind(row[check]) for row in built()) for check in CHECKS}
 
 
+def compiled() -> dict[str, Row]:
+    """Returns the rows of the types that were compiled for chips, by type."""
+    return {row["type"]: row for row in records.read(RESULTS / chips.FILE)}
+
+
+def counts_of_chips() -> dict[str, Counter[str]]:
+    """Returns how many types that are built are ok, no, n/a or not run yet, for each cell."""
+    rows = compiled()
+    cell = lambda row, name: rows.get(row["type"], {}).get(name, "")
+    return {name: Counter(kind(cell(row, name)) for row in built()) for name in chips.CELLS}
+
+
+def chip_cell(row: Row, chip: str, reasons: Reasons) -> str:
+    """Returns what became of a type on a chip: once, or for each dtype that was run."""
+    cells = {dtype: row.get(f"{chip} {dtype}", "") for dtype in chips.LIMITS}
+    if len({*cells.values()}) == 1:
+        cells = {"": cells.popitem()[1]}
+    shown = []
+    for dtype, cell in cells.items():
+        label, mode = f"{kind(cell)} {dtype}".strip(), f"{chip} {dtype}".strip()
+        plain = kind(cell) == cell
+        shown.append(label if plain else reasons.link(label, cell, row["type"], mode))
+    return ", ".join(label for label, cell in zip(shown, cells.values()) if cell)
+
+
 def transformers_page() -> str:
     """Returns the page of transformers' types."""
-    reasons, lines = Reasons("type"), []
+    reasons, lines, programs = Reasons("type"), [], compiled()
     for row in types():
         cells = []
         for check in CHECKS:
             shown, _, text = row[check].partition(": ")
             name = row["type"]
             cells.append(reasons.link(shown, row[check], name, check) if text else shown)
+        on_chips = programs.get(row["type"], {})
+        cells += [chip_cell(on_chips, chip, reasons) for chip in chips.CHIPS]
         lines.append([code(row["type"]), *cells, row["class"], row["parameters"], row["date"]])
     summary = [
         [check, *(number[k] for k in KINDS), MEANING[check]]
-        for check, number in counts_of_types().items()
+        for check, number in (counts_of_types() | counts_of_chips()).items()
     ]
+    limits = ", ".join(f"{x} s for {dtype}" for dtype, x in chips.LIMITS.items())
     return f"""# Model types of transformers
 
 {WRITTEN}
@@ -160,11 +149,16 @@ in shape. Where the values of an input decide shapes, as the sizes of images do,
 them static by itself: such types can be "ok" in all but `jit`, which traces every input. n/a is a
 check that says nothing of this type.
 
+The compilers of a TPU v6e and of an H100 need no chip. The program is the sum of the squares of the
+outputs with its gradients by all parameters, which has the forward pass in it. Nothing is run, and
+texts have 16 positions: attention of so few is no kernel. The processor's time that a compiler may
+take is {limits}.
+
 {_about_types()}
 
 ## Types
 
-{table(["type", *CHECKS, "class", "parameters", "date"], lines)}
+{table(["type", *CHECKS, *chips.CHIPS, "class", "parameters", "date"], lines)}
 
 ## Reasons
 
@@ -184,13 +178,13 @@ def _progress() -> str:
 
 
 def _about_types() -> str:
-    """Says how the types were run."""
-    rows = run_types()
-    sets = sorted({row["versions"] for row in rows})
-    command = next(
-        (row["command"].replace(f" --types {row['type']} --again", "") for row in rows), ""
-    )
-    return "\n\n".join([*(f"Versions: {x}." for x in sets), f"```\n{command}\n```"])
+    """Says how the types were run, and compiled."""
+    parts: list[str] = []
+    for rows in filter(None, (run_types(), [*compiled().values()])):
+        parts += [f"Versions: {x}." for x in sorted({row["versions"] for row in rows})]
+        command = rows[0]["command"].replace(f" --types {rows[0]['type']} --again", "")
+        parts.append(f"```\n{command}\n```")
+    return "\n\n".join(parts)
 
 
 def runs(name: str) -> list[Row]:
@@ -271,15 +265,22 @@ def _commands(rows: list[Row]) -> str:
     )
 
 
+def _totals_of_types() -> list[list[object]]:
+    """Returns a line for each check of types that was run."""
+    lines: list[list[object]] = []
+    dates = dict.fromkeys(CHECKS, _dates(run_types()))
+    dates |= dict.fromkeys(chips.CELLS, _dates([*compiled().values()]))
+    for check, number in (counts_of_types() | counts_of_chips()).items():
+        page = f"[model types of transformers](transformers.md), {check}"
+        if ran := sum(number.values()) - number[""]:
+            results = number["ok"], 0, number["no"], number["n/a"]
+            lines.append([page, f"{ran} types", *results, dates[check]])
+    return lines
+
+
 def index_page() -> str:
     """Returns the page with the totals of all suites."""
-    lines: list[list[object]] = []
-    dates = _dates(run_types())
-    for check, number in counts_of_types().items():
-        ran = sum(number.values()) - number[""]
-        page = f"[model types of transformers](transformers.md), {check}"
-        cases = f"{ran} types"
-        lines.append([page, cases, number["ok"], 0, number["no"], number["n/a"], dates])
+    lines = _totals_of_types()
     for name, (title, _) in SUITES.items():
         for row in runs(name):
             suite = f"[{title}]({name}.md): {row['suite']}" + f", {row['mode']}" * bool(row["mode"])

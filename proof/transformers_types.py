@@ -19,14 +19,18 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from proof import records
+
+if TYPE_CHECKING:
+    from proof.tiny_inputs import Tiny
 
 CHECKS = ("forward", "gradient", "jit", "vmap", "roll", "save", "generate", "shard", "flax")
 COLUMNS = ("type", "class", "parameters", *CHECKS, "seconds", "date", "versions", "command")
@@ -46,15 +50,25 @@ WAITING = 8  # on a machine with other work the clock is no measure, but nothing
 MEMORY = 8e9
 TYPES_PER_WORKER = 25  # compiled programs take memory
 
+# Runs a check by its name; returns a remark on it, or "".
+Run = Callable[[str], str]
 
-def work(pipe: Connection) -> None:
+
+def checks_of(case: Tiny) -> Run:
+    """Returns what runs the nine checks of a tiny model."""
+    from proof.checks import Checks
+
+    checks = Checks(case)
+    return lambda name: getattr(checks, name)() or ""
+
+
+def work(pipe: Connection, runs_of: Callable[[Tiny], Run]) -> None:
     """Runs a worker: (type, checks) come in, ("about", ...), (check, result)s and "done" go out."""
     warnings.simplefilter("ignore")
     import jax
     import torch
     import transformers
 
-    from proof.checks import Checks
     from proof.comparison import NotApplicable, first_line
     from proof.tiny_inputs import tiny
     from proof.tiny_models import NoTinyModel, class_name
@@ -73,11 +87,11 @@ def work(pipe: Connection) -> None:
                 pipe.send((name, f"n/a: {error}{cause}"))
         else:
             pipe.send(("parameters", sum(p.numel() for p in case.model.parameters())))
-            checks = Checks(case)
+            run = runs_of(case)
             for name in names:
                 try:
-                    getattr(checks, name)()
-                    result = "ok"
+                    remark = run(name)
+                    result = f"ok: {remark}" if remark else "ok"
                 except NotApplicable as why:
                     result = f"n/a: {why}"
                 except Exception as error:
@@ -90,8 +104,9 @@ def work(pipe: Connection) -> None:
 class Worker:
     """A process for the checks, replaced after a crash, after a slow check and after many types."""
 
-    def __init__(self, seconds: float):
-        self.seconds, self.process, self.count = seconds, None, 0
+    def __init__(self, seconds: float, runs_of: Callable[[Tiny], Run] = checks_of):
+        self.seconds, self.runs_of = seconds, runs_of
+        self.process, self.count = None, 0
 
     def run(self, model_type: str, checks: Sequence[str]) -> dict[str, object]:
         """Returns the cells of a type; each check has the same limit of time."""
@@ -140,7 +155,7 @@ class Worker:
         if self.process is None:
             context = multiprocessing.get_context("spawn")
             self.pipe, end = context.Pipe()
-            self.process = context.Process(target=work, args=(end,), daemon=True)
+            self.process = context.Process(target=work, args=(end, self.runs_of), daemon=True)
             self.process.start()
             end.close()
             self.pipe.recv()
@@ -152,16 +167,16 @@ class Worker:
             self.process = None
 
 
-def save(path: Path, *rows: dict[str, object]) -> None:
+def save(path: Path, *rows: dict[str, object], columns: Sequence[str] = COLUMNS) -> None:
     """Writes the rows of types; cells that are not in them stay as they were."""
 
     def change(old: list[records.Row]) -> list[records.Row]:
         by_type = {row["type"]: row for row in old}
         for row in rows:
-            by_type[row["type"]] = by_type.get(row["type"], dict.fromkeys(COLUMNS, "")) | row
+            by_type[row["type"]] = by_type.get(row["type"], dict.fromkeys(columns, "")) | row
         return sorted(by_type.values(), key=lambda row: row["type"])
 
-    records.update(path, COLUMNS, change)
+    records.update(path, columns, change)
 
 
 def pending(path: Path, types: Iterable[str], checks: Sequence[str]) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from anyjax import trees, warn_once
 from anyjax.calls import call_key, concretization_help, explicit_mesh
@@ -28,6 +29,7 @@ from anyjax.trees import Static
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+END = 2**31 - 1 - (1 << 24)
 MANY = 4  # different floats for one argument, which look as if there were more to come
 
 
@@ -103,8 +105,9 @@ def _count_floats(source: Source, kind: call_key.CallKind, names: list[str]) -> 
 
 def _checked(model, args, kwargs, rng, kind: call_key.CallKind, out, holds) -> Any:
     """Returns the output, if the model's own checks of values hold."""
-    if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
-        model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
+    failed = holds is not None and not isinstance(holds, jax.core.Tracer) and not holds
+    if failed or (kind.stepped and _near_the_end((args, kwargs))):
+        return model.apply(model.params, *args, rng=rng, **kwargs)  # raises where values tell
     _warn_unchecked(kind.unchecked, holds)
     if not kind.wraps:
         return out
@@ -188,6 +191,7 @@ def _run(model, kind, arrays, rng):
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
     kind.fresh, kind.unchecked = True, getattr(written, "unchecked", None)
+    kind.stepped = getattr(written, "stepped", False)
     kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     ordered = trees.keep_order(out)
     structure: Any = jax.tree.structure(ordered)
@@ -215,6 +219,12 @@ def _is_static(leaf: object) -> bool:
 
 def _unwrap(leaf: object) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
+
+
+def _near_the_end(inputs: PyTree) -> bool:
+    """Returns whether there are 64-bit integers to which 32 bits cannot add any small number."""
+    wide = (x for x in jax.tree.leaves(inputs) if "int64" in str(getattr(x, "dtype", "")))
+    return any(np.abs(np.asarray(x)).max(initial=0) > END for x in wide)
 
 
 def _static_by_value(asked: set[str], names, leaves) -> set[str]:

@@ -32,14 +32,16 @@ class CallKind:
       known: the entries of the state that are static.
       fresh: a program was traced since the shapes of a call were last looked at.
       wraps: the output has leaves that are no arrays.
-      unchecked: as ``trees.Written`` has it.
+      unchecked, stepped: as ``trees.Written`` has them.
     """
 
-    __slots__ = ("_hash", "fresh", "known", "static", "structure", "unchecked", "wraps")
+    __slots__ = (
+        "_hash", "fresh", "known", "static", "stepped", "structure", "unchecked", "wraps",
+    )  # fmt: skip
 
     def __init__(self, structure: PyTreeDef, static: tuple[Static | None, ...], known: Static):
         self.structure, self.static, self.known = structure, static, known
-        self.fresh = self.wraps = False
+        self.fresh = self.wraps = self.stepped = False
         self.unchecked: str | None = None
         self._hash = hash((structure, static, known))
 
@@ -71,7 +73,7 @@ def key_and_arrays(
       >>> key(x, 1) == key(x + 1, 1), key(x, 1) == key(x, True), key(0.0) == key(-0.0)
       (True, False, False)
     """
-    key, arrays = [structure], []
+    key, arrays = [structure, source.flags], []
     for leaf in leaves:
         kind = type(leaf)
         how = _HOW.get(kind)

@@ -66,7 +66,7 @@ class Program:
     def bound(self, model: Any) -> Bound:
         """Returns the program for models of this source with these names."""
         names = frozenset(model.params), frozenset(model.state)
-        programs, key = model.source.cache.programs, (self, names)
+        programs, key = model.source.cache.programs, (self, names, model.source.flags)
         if key not in programs:
             programs[key] = Bound(self.__wrapped__, self.options, model)
         return programs[key]

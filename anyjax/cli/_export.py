@@ -224,7 +224,7 @@ def _write(model: Model, options: Export, args: tuple, kwargs: dict, shapes: dic
             shapes=shapes,
             platforms=platforms,
             generate=loop,
-            executables=options.executables,
+            executables=options.chips.split(",") if options.chips else options.executables,
             **kwargs,
         )
         if loop:

@@ -12,6 +12,7 @@ from importlib import metadata
 from anyjax.errors import CORE, TESTED
 
 DISTRIBUTIONS = {
+    "jax_plugins": ("jax-cuda12-plugin", "jax-cuda13-plugin"),
     "orbax": ("orbax-checkpoint",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
     "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
@@ -30,6 +31,8 @@ FEATURES = (
     ("Flax source", "torch flax ruff", "anyjax[torch,flax]"),
     ("training", "optax orbax grain qwix tqdm", "anyjax[train]"),
     ("Ray", f"{HF} optax ray", "anyjax[ray]"),
+    ("programs for TPUs", "libtpu", "anyjax[tpu]"),
+    ("programs for GPUs", "jax_plugins", "anyjax[cuda]"),
     ("pictures", "matplotlib", "matplotlib"),
     ("command line", "typer rich", "anyjax[cli]"),
     ("size limit of the cache", "filelock", "anyjax[cli]"),

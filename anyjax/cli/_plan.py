@@ -16,7 +16,8 @@ from anyjax.errors import WrongArguments
 
 def plan(options: Plan) -> None:
     """Runs ``anyjax plan``."""
-    from anyjax.parallel.estimation.chips import slice_of
+    from anyjax.chips.devices import devices_of
+    from anyjax.chips.figures import slice_of
 
     what = one_of(train=options.train, decode=options.decode, prefill=options.prefill)
     chip, number = slice_of(options.chips)
@@ -26,30 +27,42 @@ def plan(options: Plan) -> None:
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # nothing here needs a chip
-        if options.compile or (chip.name == "cpu" and options.compile is None):
+        on_cpus = chip.name == "cpu" and options.compile is not False
+        if on_cpus:
             jax.config.update("jax_num_cpu_devices", number)
         from anyjax.hf.estimate_call import traced_call
+        from anyjax.parallel._compile_for import compile_traced
         from anyjax.parallel._estimate import checked_mesh, estimate_traced
 
-        mesh = checked_mesh(mesh, options.chips, number)
+        ask = bool(options.compile) and not on_cpus
+        roll = ask and what in ("forward", "train")  # caches would be stacked, and taken apart
+        if ask:
+            devices_of(options.chips)  # before the work
+        else:
+            mesh = checked_mesh(mesh, options.chips, number)
         report(f"tracing {what} of {options.batch} x {options.length} tokens")
         traced = traced_call(
             options.source, what, options.batch, options.length, dtype=options.dtype,
             optimizer=options.optimizer, remat=options.remat, quantize=options.quantize,
-            task=options.task,
+            task=options.task, roll=roll,
         )  # fmt: skip
         name = options.plan or ("fsdp" if what == "train" else "tp")
-        estimate = estimate_traced(
-            traced, options.chips, name, mesh, compile=options.compile, progress=report
-        )
+        result: Any
+        if ask:
+            result = compile_traced(traced, options.chips, name, mesh, progress=report)
+        else:
+            result = estimate_traced(
+                traced, options.chips, name, mesh, compile=on_cpus, progress=report
+            )
     if options.html:
-        estimate.save(options.html)
+        result.save(options.html)
     if options.json:
-        _shown.as_json(as_dict(estimate))
+        _shown.as_json(compiled_as_dict(result) if ask else as_dict(result))
     elif options.markdown:
-        print(estimate.markdown())
+        print(result.markdown())
     else:
-        _shown.console().print(_table(estimate))
+        for table in compiled_tables(result) if ask else [_table(result)]:
+            _shown.console().print(table)
 
 
 def one_of(**flags: bool) -> str:
@@ -117,6 +130,38 @@ def _table(estimate) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def compiled_as_dict(told) -> dict[str, Any]:
+    """Returns the figures of a target's compiler by name, and the estimate."""
+    names = "chips", "memory", "fits", "traffic", "cycles"
+    figures: dict[str, Any] = {name: getattr(told, name) for name in names}
+    kernels = [
+        {"name": k.name, "kind": k.kind, "where": k.where, "calls": k.calls, "bytes": k.bytes,
+         "cycles": k.cycles} for k in told.kernels
+    ]  # fmt: skip
+    collectives = {
+        kind: {"calls": x.calls, "bytes": x.bytes} for kind, x in told.collectives.items()
+    }
+    return figures | {
+        "compile_seconds": told.compiled.seconds, "collectives": collectives,
+        "kernels": kernels, "estimate": as_dict(told.estimate),
+    }  # fmt: skip
+
+
+def compiled_tables(told) -> Iterator[Table]:
+    """Yields the figures of a target's compiler, and its heaviest kernels."""
+    (what, where, estimate, of), *rows = told.rows()
+    table = _shown.table(["", where, estimate, ""], title=f"{what}: {of}", right=(1, 2))
+    for row in rows:
+        table.add_row(*row)
+    yield table
+    from anyjax.parallel._compile_for import KERNELS
+
+    kernels = _shown.table(KERNELS, right=(2, 3, 4))
+    for row in told.heaviest():
+        kernels.add_row(*row)
+    yield kernels
 
 
 @contextmanager

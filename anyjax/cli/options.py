@@ -271,7 +271,7 @@ class Plan:
         bool | None,
         typer.Option(
             "--compile/--no-compile",
-            help="also compile for as many virtual CPU devices; by default for cpu alone",
+            help="ask the chips' own compiler, which needs none of them; cpu alone does by default",
         ),
     ] = None
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False
@@ -300,6 +300,9 @@ class Export:
     executables: Annotated[
         bool, typer.Option("--executables", help="also as compiled for this machine (jax)")
     ] = False
+    chips: Annotated[
+        str | None, typer.Option(help="also as compiled for these, as v6e-4,h100-1 (jax)")
+    ] = None
     roll: Annotated[bool, typer.Option("--roll", help="repeated layers as one loop")] = False
     quantize: Annotated[str | None, typer.Option(help="weights as int8, int4, nf4 or fp8")] = None
     dtype: Dtype = None

@@ -24,7 +24,7 @@ from anyjax.model import Model
 from anyjax.private_names import Inconclusive
 from anyjax.saved import PLATFORMS, whole
 from anyjax.saved.folder import check_others
-from anyjax.saved.programs import check_platforms
+from anyjax.saved.programs import check_platforms, kernel_checks
 
 # Files that TensorFlow and Keras write into a SavedModel's folder.
 PARTS = {FILE, "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
@@ -129,6 +129,7 @@ def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
         polymorphic_shapes=(None, None, sizes),
         polymorphic_constraints=call.constraints,
         native_serialization_platforms=tuple(platforms),
+        native_serialization_disabled_checks=kernel_checks(),
         with_gradient=True,
     )
     specs = [

@@ -52,6 +52,7 @@ def traced_call(
     remat: bool = False,
     quantize: str | None = None,
     task: str | None = None,
+    roll: bool = False,
 ) -> Traced:
     """Traces a call of the model in a folder or on the hub, for ``parallel.estimate``.
 
@@ -64,6 +65,8 @@ def traced_call(
       optimizer: adamw, adafactor, sgd or momentum.
       remat: layers are computed again for the gradient.
       quantize: weights held as "int8", "fp8", "int4" or "nf4", see ``anyjax.transforms.quantize``.
+      task: as for ``anyjax.from_pretrained``.
+      roll: layers as one loop, see ``anyjax.transforms.roll``: compilers take them once.
 
     Raises:
       BadCheckpoint: there is no config.
@@ -87,6 +90,8 @@ def traced_call(
         notes = (f"weights that are small in the checkpoint ({method}) are counted as floats: "
                  "--quantize counts small ones",)  # fmt: skip
     ids = jax.ShapeDtypeStruct((batch, length), np.int32)
+    if roll:
+        model = jax.eval_shape(lambda m: transforms.roll(m, input_ids=ids, use_cache=False), model)
     if what == "train":
         call = _training_step(model, batch, length, optimizer, remat)
     elif what == "forward":

@@ -21,6 +21,7 @@ from anyjax.export import flat
 from anyjax.model import Model, load
 from anyjax.private_names import need
 from anyjax.saved import PLATFORMS
+from anyjax.saved.programs import exported
 from anyjax.stablehlo import from_stablehlo
 from anyjax.torch import from_torch
 from anyjax.torch.core import interop
@@ -248,7 +249,7 @@ class StableHLOExporter(_Exporter):
             out = call(model.params, model.state, *(arrays[name] for name in call.names))
             return dict(zip(call.outputs, out))
 
-        export = jax.export.export(jax.jit(function), platforms=options.platforms)
+        export = exported(function, options.platforms)
         Path(path).write_bytes(export(**dict(zip(call.names, call.specs))).serialize())
 
     @classmethod

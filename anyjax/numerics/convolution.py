@@ -1,5 +1,5 @@
-"""Convolutions that XLA's CPU compiler is slow at: depthwise ones, and those whose windows do not
-overlap, single places or patches.
+"""Convolutions that XLA's compilers are slow at: on CPUs depthwise ones, and those whose windows do
+not overlap, single places or patches; on TPUs those in groups with many taps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def conv_general_dilated(
     preferred_element_type=None,
 ) -> jax.Array:  # fmt: skip
     """``lax.conv_general_dilated``; on CPUs a depthwise one is a sum of shifted inputs, and one
-    whose windows are single places, or patches side by side, a matrix product.
+    whose windows are single places, or patches side by side, a matrix product; on TPUs one in
+    groups with many taps takes some of them in turn.
 
     Timings of both: benchmarks/convolutions.py.
 
@@ -57,11 +58,18 @@ def conv_general_dilated(
             return _pointwise(lhs, rhs, names, (1,) * len(window), precision)
     mesh = mesh_of(lhs, rhs) if groups != (1, 1) else None
     is_sum = depthwise and is_plain and math.prod(window) <= MOST
-    if not (mesh or is_sum):
+    has_many = is_plain and not depthwise and len(window) == 1 and {*strides, *dilation} == {1}
+    has_many &= groups[0] > 1 == groups[1] and window[0] >= grouped_convolution.MANY
+    has_many &= isinstance(lhs.shape[names.lhs_spec[-1]], int) and jnp.issubdtype(kind, jnp.inexact)
+    if not (mesh or is_sum or has_many):
         return convolve(lhs, rhs)
     holes = tuple(lhs_dilation or [1] * len(window))
     if isinstance(padding, str):
         padding = _pads(lhs, rhs, window_strides, padding, holes, dilation, names)
+    if has_many and not (mesh or is_sum):
+        terms = padding, names, feature_group_count, precision, kind
+        in_turn = lambda lhs, rhs: grouped_convolution.by_taps(lhs, rhs, *terms)
+        return lax.platform_dependent(lhs, rhs, tpu=in_turn, default=convolve)
     if is_sum:
         shifted = _as_sum(names, strides, padding, dilation)
         by_platform = functools.partial(lax.platform_dependent, cpu=shifted, default=convolve)

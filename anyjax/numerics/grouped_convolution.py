@@ -1,4 +1,4 @@
-"""Convolutions in groups over the devices of a mesh, as sums of products.
+"""Convolutions in groups as sums of products: over the devices of a mesh, and with many taps.
 
 XLA's partitioner divides them wrongly: where their channels are on several devices, the values are
 wrong or the process ends, and where the batch is, and another axis of the mesh is not used, the
@@ -18,6 +18,8 @@ from jax import lax
 from jax.typing import DTypeLike
 
 MOST = 256  # places in the window: each one is a product of the program
+TAPS = 16  # of a turn
+MANY = 64  # taps that libtpu takes minutes for: the gradient by weights has a window of all places
 
 
 def by_products(
@@ -57,3 +59,41 @@ def by_products(
         )
     total = total.reshape(total.shape[0], out, *total.shape[3:]).astype(dtype)
     return lax.transpose(total, [names.out_spec.index(i) for i in range(total.ndim)])
+
+
+def by_taps(
+    lhs: jax.Array, rhs: jax.Array, padding: Sequence[tuple[int, int]],
+    names: lax.ConvDimensionNumbers, groups: int, precision: lax.PrecisionLike, dtype: DTypeLike,
+) -> jax.Array:  # fmt: skip
+    """Returns a convolution in one dimension, a few taps in turn, summed in float32."""
+    (pads,) = padding
+    x = lax.pad(lax.transpose(lhs, names.lhs_spec), jnp.zeros((), lhs.dtype), _along(3, *pads))
+    weights = lax.transpose(rhs, names.rhs_spec)
+    out, of_group, taps = weights.shape
+    length = x.shape[2] - taps + 1
+    rest = -taps % TAPS
+    x = lax.pad(x, jnp.zeros((), x.dtype), _along(3, 0, rest))
+    x = x.reshape(x.shape[0], groups, of_group, -1)
+    weights = lax.pad(weights, jnp.zeros((), weights.dtype), _along(3, 0, rest))
+    weights = weights.reshape(groups, out // groups, of_group, -1, TAPS)
+    wide = jnp.promote_types(dtype, jnp.float32)
+
+    @jax.checkpoint
+    def step(total, turn):
+        first, weights = turn
+        inputs = lax.dynamic_slice_in_dim(x, first, length + TAPS - 1, 3)
+        inputs = jnp.stack([inputs[..., i : i + length] for i in range(TAPS)], 3)
+        result = jnp.einsum(
+            "rgckn,gock->rgon", inputs, weights, precision=precision, preferred_element_type=wide
+        )
+        return total + result, None
+
+    zeros = jnp.zeros((x.shape[0], groups, out // groups, length), wide)
+    turns = jnp.arange(0, taps, TAPS), jnp.moveaxis(weights, 3, 0)
+    total = lax.scan(step, zeros, turns)[0].reshape(x.shape[0], out, length).astype(dtype)
+    return lax.transpose(total, [names.out_spec.index(i) for i in range(3)])
+
+
+def _along(rank: int, low: int, high: int) -> list[tuple[int, int, int]]:
+    """Returns a padding of the last axis."""
+    return [(0, 0, 0)] * (rank - 1) + [(low, high, 0)]

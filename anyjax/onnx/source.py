@@ -14,9 +14,11 @@ import onnx
 
 from anyjax import trees
 from anyjax.calls.taps import Readings, Tap
+from anyjax.calls.written_attention import evaluated
 from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.model import Model
+from anyjax.numerics.conditions import enforced
 from anyjax.onnx.core.nodes import Graph
 from anyjax.onnx.engine import files, missing, signature
 from anyjax.onnx.engine.evaluate import Run
@@ -27,6 +29,8 @@ from anyjax.stablehlo.core.static_values import as_jax
 
 if TYPE_CHECKING:
     pass
+
+INT32 = onnx.TensorProto.INT32
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +85,22 @@ class OnnxSource(SourceBase):
             paths = [name for _, node in self.graph.each() for name in node.outputs if name]
             for tap in self.taps:
                 tap.check_paths(paths)
-        run = Run({k: jnp.asarray(x) for k, x in {**params, **state}.items()}, rng, readings)
+        weights = {k: jnp.asarray(x) for k, x in {**params, **state}.items()}
         origins = [frozenset([x.argument]) for x in self.inputs]
-        flat = run.graph(self.graph, values, origins)
-        arrays = [jax.tree.map(lambda x: jnp.asarray(as_jax(x)), x) for x in flat]
+        arrays_of = lambda flat: jax.tree.map(lambda x: jnp.asarray(as_jax(x)), flat)
+
+        def evaluate() -> tuple[list[Any], list[jax.Array]]:
+            run = Run(weights, rng, readings)
+            run.narrow |= {x.name for x in self.inputs if x.element == INT32}
+            return arrays_of([*run.graph(self.graph, values, origins)]), [*run.checks]
+
+        operators = {x.op.name for _, x in self.graph.each()}
+        attends = readings is None and operators >= {"Softmax", "MatMul"}
+        arrays, checks = evaluated(evaluate, values) if attends else evaluate()
         out = arrays[0] if len(arrays) == 1 else dict(zip(self.graph.outputs, arrays))
-        return out if readings is None else readings.beside(out), trees.Written({}, set())
+        out, holds = enforced(out, checks)
+        out = out if readings is None else readings.beside(out)
+        return out, trees.Written({}, set(), holds)
 
     def _check(self, params, state) -> None:
         names = {key for graph in _graphs(self.graph) for key in graph.weights.values()}

@@ -10,8 +10,10 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, AxisType
 
+from anyjax.chips.figures import Chip, slice_of
 from anyjax.errors import WrongArguments
 from anyjax.model import Model
+from anyjax.numerics.mesh_axes import NAMES, batch_axes
 from anyjax.parallel._shard import specs, weights
 from anyjax.parallel.estimation.call import (
     KINDS,
@@ -22,15 +24,14 @@ from anyjax.parallel.estimation.call import (
     trace_call,
     train_call,
 )
-from anyjax.parallel.estimation.chips import Chip, slice_of
 from anyjax.parallel.estimation.compiled import compile_call
 from anyjax.parallel.estimation.cost.fusion import fuse
 from anyjax.parallel.estimation.cost.lifetimes import find_peak
 from anyjax.parallel.estimation.cost.work import count_work, time_of
 from anyjax.parallel.estimation.divide.combine import combine
+from anyjax.parallel.estimation.divide.nodes import program_of
 from anyjax.parallel.estimation.divide.partition import Divided, Spec, divide
 from anyjax.parallel.estimation.report import Communication, Estimate
-from anyjax.parallel.plans.axes import NAMES, batch_axes
 from anyjax.parallel.plans.plans import BY_NAME, Rules
 
 Plan = str | Rules
@@ -56,7 +57,7 @@ def estimate(
     Nothing is allocated: the model's arrays and those of the call may be ``ShapeDtypeStruct``. The
     traced program is divided over the mesh operation by operation. Its peak memory is that of its
     order, with elementwise operations fused into their users. Times assume the chip's published
-    rates (``estimation/chips.py``), all reached at the same time: no real run is faster.
+    rates (``anyjax/chips/figures.py``), all reached at the same time: no real run is faster.
 
     Args:
       model: any Model; its arrays may be shapes and dtypes.
@@ -113,12 +114,14 @@ def estimate_traced(
 ) -> Estimate:
     """Estimates a traced call, see ``estimate``."""
     chip, number = slice_of(chips)
+    if chip.name == "cpu":  # which have no kernels
+        traced = replace(traced, program=program_of(traced.closed, formulas=True))
     mesh = checked_mesh(mesh, chips, number) or mesh_for(plan, number)
     progress(f"dividing over {', '.join(f'{k}={v}' for k, v in mesh.items())}")
     inputs = input_specs(traced, mesh, plan)
     check_rows(traced, mesh)
     check_plan(traced, mesh, plan, inputs)
-    result = _evaluate(traced, chip, mesh, plan, inputs)
+    result = evaluate(traced, chip, mesh, plan, inputs)
     if compile or (compile is None and chip.name == "cpu"):
         progress(f"compiling for {number} virtual devices")
         result = replace(result, compiled=compile_call(traced, mesh, inputs))
@@ -164,9 +167,10 @@ def divide_call(traced: Traced, mesh: dict[str, int], inputs: list[Spec]) -> Div
     return combine(divide(traced.program, mesh, inputs, outputs, weight_mask(traced)))
 
 
-def _evaluate(
+def evaluate(
     traced: Traced, chip: Chip, mesh: dict[str, int], plan: Plan, inputs: list[Spec]
 ) -> Estimate:
+    """Returns the estimate of a call whose inputs are divided so."""
     divided = divide_call(traced, mesh, inputs)
     fused = fuse(divided)
     peak, work = find_peak(divided, fused), count_work(divided, fused)
@@ -268,7 +272,7 @@ def _find_fitting(traced: Traced, chip: Chip, number: int, plan: Plan) -> tuple[
                 continue
             if _argument_bytes(traced, mesh, inputs) > chip.memory:
                 continue
-            if _evaluate(traced, chip, mesh, name, inputs).fits:
+            if evaluate(traced, chip, mesh, name, inputs).fits:
                 return name, count
     return None
 

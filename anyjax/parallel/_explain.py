@@ -138,7 +138,7 @@ def explain(
     """
     mesh = current_mesh(mesh)
     weight_specs = specs(model, mesh, plan, args, kwargs, rng)
-    compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, weight_specs)
+    compiled = compile_forward(Forward.of(model, args, kwargs, rng), mesh, weight_specs)
     memory: Any = compiled.memory_analysis()
     text: Any = compiled.as_text()
     arrays = weights(model)
@@ -169,7 +169,7 @@ def explain_weight(name: str, x: jax.Array, mesh: Mesh, spec: PartitionSpec, lar
     return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
 
 
-def compile_for(
+def compile_forward(
     forward: Forward, mesh: Mesh, weight_specs: dict[str, PartitionSpec]
 ) -> jax.stages.Compiled:
     """Compiles the forward pass from shapes alone; XLA chooses the outputs' shardings."""

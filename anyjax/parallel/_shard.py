@@ -129,7 +129,8 @@ def specs(
 
 def unrolled(model: Model) -> Model:
     """Returns the model with a param for each layer; large arrays as shapes and dtypes."""
-    cut = lambda x, i: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if x.ndim > 2 else x[i]
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    cut = lambda x, i: x[i] if x.ndim <= 2 and hasattr(x, "__getitem__") else shape(x)
     source: Any = model.source
     return Model(source.unstack(model.params, cut), source.unstack(model.state, cut), source.base)
 

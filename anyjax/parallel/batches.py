@@ -12,7 +12,8 @@ from jax.typing import ArrayLike
 
 from anyjax import multiprocess
 from anyjax.errors import WrongArguments, WrongBatch
-from anyjax.parallel.plans.axes import batch_axes, sequence_axis
+from anyjax.numerics.mesh_axes import batch_axes
+from anyjax.parallel.plans.axes import sequence_axis
 
 if TYPE_CHECKING:
     from anyjax.typing import Output

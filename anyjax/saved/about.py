@@ -73,10 +73,11 @@ def check_about(about: Json) -> None:
             dimensions.check_array(text)
         for text in call.get("constraints") or ():
             dimensions.check_size(text)
-    if "executables" in about:
-        _check(about["executables"], EXECUTABLES, "executables.")
-        for name in about["executables"]["files"]:
-            if f"{name}.exe" not in about["sha256"] or f"{name}.jax" not in about["sha256"]:
+    for entry in executable_entries(about):
+        _check(entry, EXECUTABLES, "executables.")
+        chips = f".{entry['chips']}" if "chips" in entry else ""
+        for name in entry["files"]:
+            if not {f"{name}{chips}.exe", f"{name}.jax"} <= {*about["sha256"]}:
                 raise ValueError(f"sha256 does not name the files of executables.files.{name}")
     for name in about["sha256"]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -89,6 +90,12 @@ def check_about(about: Json) -> None:
     if not about["platforms"]:
         raise ValueError("platforms is empty")
     check_signature(about)
+
+
+def executable_entries(about: Json) -> list[Json]:
+    """Returns the entries of compiled programs: one of the machine that saved, or of each slice."""
+    entries = about.get("executables", [])
+    return entries if isinstance(entries, list) else [entries]
 
 
 def check_call(call: Json, program: jax.export.Exported, state: Collection[str]) -> None:

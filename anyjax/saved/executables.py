@@ -1,4 +1,5 @@
-"""Compiled programs beside the portable ones, for the kind of machine that saved them.
+"""Compiled programs beside the portable ones, for the kind of machine that saved them, or for chips
+that are not here.
 
 They are machine code in a pickle of JAX's, which can do anything. So each has a code that only the
 user who made it can write, and ``load`` takes those of the same user, unless it is to trust all.
@@ -6,6 +7,7 @@ user who made it can write, and ``load`` takes those of the same user, unless it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -14,16 +16,27 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anyjax import warn_once
 from anyjax.calls.compilation_cache import cache_folder, processor
+from anyjax.chips.devices import compile_lowered, devices_of, platform_of, platform_of_device
+from anyjax.chips.figures import slice_of
 from anyjax.dtypes import shape_of, x64
-from anyjax.errors import BadCheckpoint, NotWritten, UnusedExecutables
+from anyjax.errors import (
+    BadCheckpoint,
+    NotWritten,
+    Unsupported,
+    UnusedExecutables,
+    WrongArguments,
+)
+from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import need
 from anyjax.saved.signature import Json
 
@@ -45,34 +58,100 @@ class Compilation(NamedTuple):
     arrays: Sequence[PyTree]
 
 
-def machine() -> dict[str, str]:
-    """Returns all that a compiled program depends on, beside the program."""
-    device = jax.devices()[0]
-    return {
+def machine(device: jax.Device | None = None) -> dict[str, str]:
+    """Returns all that a compiled program depends on, beside the program.
+
+    Args:
+      device: that is not here; by default the first one of this process. Of another machine's GPU
+        neither driver nor processor are known.
+    """
+    target = device or jax.devices()[0]
+    described = {
         "jax": jax.__version__,
         "jaxlib": version("jaxlib"),
-        "platform": device.platform,
-        "device": device.device_kind,
-        "driver": device.client.platform_version,
-        "processor": processor() if device.platform == "cpu" else platform.machine(),
+        "platform": target.platform,
+        "device": target.device_kind,
+        "plugin": _plugin(target.platform),
+        "driver": target.client.platform_version,
+        "processor": processor() if target.platform == "cpu" else platform.machine(),
         "flags": " ".join(f"{name}={os.environ[name]}" for name in FLAGS if name in os.environ),
         "x64": str(x64()),
     }
+    unknown = () if device is None else ("processor", "driver")[: 2 - (target.platform == "tpu")]
+    return {k: v for k, v in described.items() if k not in unknown}
 
 
-def write(folder: Path, compilations: Sequence[Compilation], params: PyTree, state: PyTree) -> Json:
-    """Compiles programs and writes them; returns their entry in ``model.json``."""
+def _plugin(platform: str) -> str:
+    """Returns the version of JAX's package for a platform; "" where there is none."""
+    names = {"gpu": ("jax-cuda12-plugin", "jax-cuda13-plugin"), "tpu": ("libtpu",)}
+    for name in names.get(platform, ()):
+        with contextlib.suppress(PackageNotFoundError):
+            return f"{name} {version(name)}"
+    return ""
+
+
+def write(
+    folder: Path,
+    compilations: Sequence[Compilation],
+    params: PyTree,
+    state: PyTree,
+    chips: str | None = None,
+) -> Json:
+    """Compiles programs and writes them; returns their entry in ``model.json``.
+
+    Args:
+      folder: of the model.
+      compilations: the programs.
+      params, state: the weights.
+      chips: a slice whose first device they are for, by default this machine's.
+    """
+    device = None if chips is None else devices_of(chips)[0]
+    place = None
+    if device is not None:
+        place = NamedSharding(Mesh(np.array([device]), ("",)), PartitionSpec())
+    shaped = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
     weights = [[*map(shape_of, in_order(arrays))] for arrays in (params, state)]
     names = sorted(params), sorted(state)
     files = {}
     for name, program, arrays in compilations:
         function = _of_lists(jax.export.deserialize(bytearray(program)), *names)
-        compiled = jax.jit(function).lower(*weights, *arrays).compile()
+        arguments = jax.tree.map(shaped, (*weights, *arrays))
+        traced = jax.jit(function).trace(*arguments)
+        lowered = traced.lower(lowering_platforms=device and (platform_of_device(device),))
+        if chips and on_gpu(chips) and any(x in lowered.as_text() for x in KERNELS):
+            raise Unsupported(
+                f"executables for {chips} of a model that was loaded from a folder",
+                why="its programs have attention by cuDNN, whose kernels the device alone can make",
+                do="save them from the original model, or with executables=True on the device",
+            )
+        compiled = lowered.compile() if device is None else compile_lowered(lowered, device)
         data, _, _ = serialize(compiled)
-        file = folder / f"{name}.exe"
-        file.write_bytes(data)
+        _file(folder, name, chips).write_bytes(data)
         files[name] = _code(data, _secret())
-    return {"machine": machine(), "files": files}
+    entry: Json = {"machine": machine(device), "files": files}
+    return entry if chips is None else {"chips": chips, **entry}
+
+
+def on_gpu(chips: str) -> bool:
+    """Returns whether a slice is of GPUs."""
+    return platform_of(slice_of(chips)[0].name) == "cuda"
+
+
+def check_chips(names: Sequence[str], platforms: Sequence[str]) -> None:
+    """Raises WrongArguments for a slice that the portable programs do not run on."""
+    for chips in names:
+        platform = platform_of_device(devices_of(chips)[0])
+        if platform not in platforms:
+            raise WrongArguments(
+                f"executables for {chips} of a model that is saved for {', '.join(platforms)}",
+                where="model.save(..., platforms=, executables=)",
+                why=f"they are compiled from the portable programs, and {chips} is {platform}",
+                do=f"add {platform!r} to platforms",
+            )
+
+
+def _file(folder: Path, name: str, chips: str | None) -> Path:
+    return folder / (f"{name}.exe" if chips is None else f"{name}.{chips}.exe")
 
 
 def in_order(arrays: Mapping[str, jax.Array]) -> list[jax.Array]:
@@ -113,7 +192,7 @@ def check(folder: Path) -> None:
 
 def read(
     folder: Path,
-    entry: Json | None,
+    entries: Sequence[Json],
     programs: Mapping[str, jax.export.Exported],
     weights: tuple[Mapping[str, jax.Array], Mapping[str, jax.Array]],
     trusted: bool | None,
@@ -122,7 +201,7 @@ def read(
 
     Args:
       folder: of the model.
-      entry: in ``model.json``.
+      entries: in ``model.json``, one for each kind of machine.
       programs: the portable programs by name.
       weights: params and state.
       trusted: take those of others, too; False takes none.
@@ -130,21 +209,21 @@ def read(
     Raises:
       BadCheckpoint: a compiled program for this machine cannot be loaded.
     """
-    if entry is None or trusted is False:
+    if not entries or trusted is False:
         return {}
-    this_machine = machine()
-    pairs = {k: (v, this_machine.get(k)) for k, v in entry["machine"].items()}
-    differences = [f"{k} {a!r}, here {b!r}" for k, (a, b) in pairs.items() if a != b]
-    if differences:
+    differences = [_differences(entry, machine()) for entry in entries]
+    if all(differences):
+        fewest = min(differences, key=len)
         warn_once.warn(
-            f"the compiled programs in {folder} are for {'; '.join(differences)}: the portable "
+            f"the compiled programs in {folder} are for {'; '.join(fewest)}: the portable "
             "ones are compiled instead; save again with executables=True here",
             UnusedExecutables,
         )
         return {}
+    entry = entries[next(i for i, x in enumerate(differences) if not x)]
     secret, executables = _secret(create=False), {}
     for name, code in entry["files"].items():
-        data = (folder / f"{name}.exe").read_bytes()
+        data = _file(folder, name, entry.get("chips")).read_bytes()
         if not trusted and (secret is None or not hmac.compare_digest(_code(data, secret), code)):
             warn_once.warn(
                 f"the compiled programs in {folder} were made by another user: the portable ones "
@@ -154,6 +233,12 @@ def read(
             return {}
         executables[name] = _load(folder, name, data, programs[name], weights)
     return executables
+
+
+def _differences(entry: Json, here: Mapping[str, str]) -> list[str]:
+    """Returns in words where this machine is another than that of an entry."""
+    pairs = ((k, v, here.get(k)) for k, v in entry["machine"].items())
+    return [f"{k} {a!r}, here {b!r}" for k, a, b in pairs if a != b]
 
 
 def _load(

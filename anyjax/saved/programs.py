@@ -12,6 +12,7 @@ import numpy as np
 from anyjax import trees
 from anyjax.dtypes import shape_of
 from anyjax.errors import DataDependent, Unsupported, WrongValue
+from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import Inconclusive
 from anyjax.saved.calls import describe_call, describe_output
 from anyjax.saved.signature import Json
@@ -99,7 +100,19 @@ def _export(
     function: Callable, params, state, arrays: Sequence[object], platforms
 ) -> jax.export.Exported:
     shapes = jax.tree.map(shape_of, (dict(params), dict(state)))
-    return jax.export.export(jax.jit(function), platforms=tuple(platforms))(*shapes, *arrays)
+    return exported(function, platforms)(*shapes, *arrays)
+
+
+def exported(function: Callable, platforms: Sequence[str]) -> Callable[..., jax.export.Exported]:
+    """Returns ``jax.export.export`` of a function, whose attention may be cuDNN's."""
+    return jax.export.export(
+        jax.jit(function), platforms=tuple(platforms), disabled_checks=kernel_checks()
+    )
+
+
+def kernel_checks() -> list[jax.export.DisabledSafetyCheck]:
+    """Returns the checks of JAX that would refuse a program with kernels of attention."""
+    return [*map(jax.export.DisabledSafetyCheck.custom_call, KERNELS)]
 
 
 def _unknown_size(error: Exception, inputs: Json) -> Unsupported:

@@ -9,7 +9,7 @@ import jax
 from safetensors import SafetensorError, safe_open
 
 from anyjax.errors import BadCheckpoint, Unsupported
-from anyjax.saved.about import check_about, check_call, read_about
+from anyjax.saved.about import check_about, check_call, executable_entries, read_about
 from anyjax.saved.executables import read as executables_in
 from anyjax.saved.folder import ABOUT, check_files, check_format
 from anyjax.saved.signature import Json
@@ -53,8 +53,8 @@ def read(
         named = about["framework"], about["name"], about["positional"]
         by_name = {f"call-{i}": program for i, program in enumerate(programs)}
         by_name |= {name: program for name, (_, program) in extras.items()}
-        entry, weights = about.get("executables"), (params, state)
-        compiled = executables_in(folder, entry, by_name, weights, executables)
+        entries, weights = executable_entries(about), (params, state)
+        compiled = executables_in(folder, entries, by_name, weights, executables)
         source = SavedSource(*named, training, about["calls"], programs, extras, compiled)
     except (BadCheckpoint, Unsupported):
         raise

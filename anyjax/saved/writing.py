@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,9 +15,10 @@ from safetensors.flax import save_file
 
 from anyjax import multiprocess, trees
 from anyjax.dtypes import shape_of
+from anyjax.numerics.attention import in_blocks
 from anyjax.saved.about import text_of
 from anyjax.saved.dimensions import symbolic
-from anyjax.saved.executables import Compilation
+from anyjax.saved.executables import Compilation, check_chips, on_gpu
 from anyjax.saved.executables import check as check_executables
 from anyjax.saved.executables import write as write_executables
 from anyjax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
@@ -38,7 +40,7 @@ def save(
     constraints: Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     extras: Sequence[Extra] = (),
-    executables: bool = False,
+    executables: bool | Sequence[str] = False,
 ) -> None:
     """Writes the folder atomically. All processes that hold parts of the arrays must call this, and
     the first one writes.
@@ -47,24 +49,21 @@ def save(
     shapes after ``shapes`` are saved once.
     """
     check_platforms(platforms)
+    if isinstance(executables, str):
+        executables = (executables,)
+    if isinstance(executables, Sequence):
+        check_chips(executables, platforms)
     check_target(folder)
     options = folder, calls, (shapes, constraints), platforms, extras, executables
     write = lambda params, state: _write(source, params, state, *options)
     multiprocess.by_one(write, params, state)
 
 
-def _write(
-    source, params, state, folder, calls, sizes, platforms, extras, executables: bool
-) -> None:
+def _write(source, params, state, folder, calls, sizes, platforms, extras, executables) -> None:
     with whole(folder, ABOUT) as scratch:
         model = source, params, state
-        described, compilations = _write_calls(scratch, *model, calls, sizes, platforms)
+        described, compilations = _write_programs(scratch, *model, calls, sizes, platforms, extras)
         programs = {extra.name: extra.about for extra in extras}
-        for extra in extras:
-            program = export_extra(extra, params, state, platforms)
-            (scratch / f"{extra.name}.jax").write_bytes(program)
-            arrays = [_of_size(x, x) for x in extra.arrays]
-            compilations.append(Compilation(extra.name, program, arrays))
         of_loaded = getattr(source, "extras", {})
         for name, (extra_about, program) in of_loaded.items():
             if programs.setdefault(name, extra_about) is extra_about:
@@ -73,7 +72,13 @@ def _write(
             # safetensors writes the memory, which must be in C order
             ordered: dict[str, Any] = {k: np.asarray(v, order="C") for k, v in arrays.items()}
             save_file(ordered, scratch / f"{name}.safetensors")
-        compiled = write_executables(scratch, compilations, params, state) if executables else None
+        compiled = []
+        for chips in executables if isinstance(executables, Sequence) else [None] * executables:
+            if chips is not None and on_gpu(chips):
+                with in_blocks(), TemporaryDirectory() as beside:
+                    options = calls, sizes, platforms, extras
+                    _, compilations = _write_programs(Path(beside), *model, *options)
+            compiled.append(write_executables(scratch, compilations, params, state, chips))
         modes = source.training  # one for each submodule, or one
         training = list(modes) if isinstance(modes, tuple) else [modes]
         about = {
@@ -88,11 +93,27 @@ def _write(
             "calls": described,
             "programs": programs,
         }
-        if compiled is not None:
-            about["executables"] = compiled
+        if compiled:
+            about["executables"] = compiled[0] if executables is True else compiled
         (scratch / ABOUT).write_text(text_of(about))
-        if compiled is not None:
+        if executables is True:
             check_executables(scratch)
+
+
+def _write_programs(
+    scratch: Path, source, params, state, calls, sizes, platforms, extras
+) -> tuple[list[Json], list[Compilation]]:
+    """Writes the programs of calls and the further ones; returns the calls' descriptions, and what
+    is to be compiled.
+    """
+    options = calls, sizes, platforms
+    described, compilations = _write_calls(scratch, source, params, state, *options)
+    for extra in extras:
+        program = export_extra(extra, params, state, platforms)
+        (scratch / f"{extra.name}.jax").write_bytes(program)
+        arrays = [_of_size(x, x) for x in extra.arrays]
+        compilations.append(Compilation(extra.name, program, arrays))
+    return described, compilations
 
 
 def _write_calls(

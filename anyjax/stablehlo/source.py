@@ -15,9 +15,12 @@ import numpy as np
 from jax import export
 
 from anyjax import trees
+from anyjax.calls.written_attention import evaluated
 from anyjax.dtypes import canonical
 from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from anyjax.model import Model
+from anyjax.numerics.conditions import enforced
+from anyjax.numerics.wide_integers import Checks
 from anyjax.source import SourceBase
 from anyjax.stablehlo.core.region import Region
 from anyjax.stablehlo.core.types import Type
@@ -79,8 +82,17 @@ class StableHLOSource(SourceBase):
             )
         for i, name in sorted(places.items()):
             values.insert(i, self._global(name))
-        out = self.run.function("main", values)
-        return self.pack([jax.tree.map(jnp.asarray, x) for x in out]), trees.Written({}, set())
+
+        def evaluate() -> tuple[list[Any], list[jax.Array]]:
+            checks = Checks()
+            flat = Run(self.run.module, checks).function("main", values)
+            return [jax.tree.map(jnp.asarray, x) for x in flat], [*checks]
+
+        operations = (x for f in self.run.module.functions.values() for x in f.operations)
+        attends = any(x.name == "stablehlo.exponential" for x in operations)
+        out, checks = evaluated(evaluate, values) if attends else evaluate()
+        out, holds = enforced(self.pack(out), checks)
+        return out, trees.Written({}, set(), holds)
 
     def _global(self, name: str) -> np.ndarray:
         """Returns an argument that no caller passes: the index of this platform in the module's."""

@@ -15,9 +15,12 @@ import tensorflow as tf
 
 from anyjax import trees
 from anyjax.calls.taps import Readings, Tap
+from anyjax.calls.written_attention import evaluated
 from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.model import Model
+from anyjax.numerics.conditions import enforced
+from anyjax.numerics.wide_integers import Checks
 from anyjax.source import SourceBase, SourceCache
 from anyjax.stablehlo.core.static_values import as_jax
 from anyjax.tensorflow import savedmodel
@@ -29,6 +32,8 @@ from anyjax.tensorflow.state.variables import Handle
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+ATTENDING = {"BatchMatMulV2", "Einsum", "XlaCallModule"}  # what attention is not written without
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +116,19 @@ class TensorFlowSource(SourceBase):
         run = self.start(concrete.library, variables, rng, readings)
         unconverted = [*concrete.tensors(args, kwargs), *concrete.captured]
         origins = self._origins(args, kwargs, unconverted, params)
-        flat = run.graph(concrete.graph, [*inputs, *concrete.captured], origins)
-        written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
-        out = concrete.pack([jnp.asarray(as_jax(x)) for x in flat])
+        values_of = lambda: run.graph(concrete.graph, [*inputs, *concrete.captured], origins)
+        written_of = lambda: {h.name: run.variables[h] for h in run.written if h.name not in seeds}
+
+        def evaluate() -> tuple[list[Any], dict[str, Any], list[jax.Array]]:
+            run.checks = Checks()
+            return [jnp.asarray(as_jax(x)) for x in values_of()], written_of(), [*run.checks]
+
+        nodes = [x for f in concrete.library.protos.values() for x in f.node_def]
+        attends = readings is None and ATTENDING & {x.op for x in (*concrete.graph.nodes, *nodes)}
+        flat, written, checks = evaluated(evaluate, inputs) if attends else evaluate()
+        out, holds = enforced(concrete.pack(flat), checks)
         out = out if readings is None else readings.beside(out)
-        return out, trees.Written(written, set(written))
+        return out, trees.Written(written, set(written), holds)
 
     def start(self, *arguments: Any) -> Run:
         """Returns the run of one call; see ``Run``."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from anyjax.errors import AnyjaxError, ForwardFailed, WrongArguments
+from anyjax.torch.core import diagnostics
 from anyjax.torch.state.torchscript import FAILED
 
 UNKNOWN = re.compile(r"\b(Sizes|Group|Padded|Shape)\b")  # those of numbers
@@ -74,7 +75,6 @@ def explained(trace) -> Iterator[None]:
     except RuntimeError as error:
         if trace.raised and FAILED in str(error):
             raise trace.raised from error
-        memory = any(text in str(error) for text in ("data pointer", "data is not allocated"))
-        if isinstance(error, ForwardFailed) or not memory:
+        if isinstance(error, ForwardFailed) or not diagnostics.reads_memory(error):
             raise
         raise trace.data_dependent("forward", [], error) from error

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import torch
 from flax import linen, nnx
+from flax.errors import InvalidRngError
 
-from anyjax.errors import WrongArguments
+from anyjax.errors import Unsupported, WrongArguments
 from anyjax.torch.core import interop
 from anyjax.torch.jax_function import from_jax
 
@@ -63,6 +64,7 @@ class NnxProgram:
     def __init__(self, module: nnx.Module):
         self.name = type(module).__name__
         self.graphs: dict[bool, Any] = {}
+        module = nnx.clone(module)  # whose mode changes
         for training in (False, True):
             module.train() if training else module.eval()
             self.graphs[training] = nnx.graphdef(module)
@@ -90,12 +92,17 @@ class NnxProgram:
         written = {".".join(map(str, p)): x[...] for p, x in nnx.to_flat_state(nnx.state(module))}
         return out, {k: written[k] for k in self.buffers}
 
+    def __deepcopy__(self, memo: dict[int, object]) -> NnxProgram:
+        """Returns itself, which never changes: copies of Flax's variables are arrays."""
+        return self
+
 
 class LinenProgram:
     """A Linen module as a function of its variables."""
 
     def __init__(self, module: linen.Module):
         self.module, variables = module.unbind()
+        variables = linen.meta.unbox(variables)  # of axes that with_partitioning names
         self.name = type(module).__name__
         leaves, self.structure = jax.tree_util.tree_flatten_with_path(variables)
         names = [".".join(str(key.key) for key in path) for path, _ in leaves]
@@ -110,12 +117,24 @@ class LinenProgram:
         """Returns (output, buffers afterwards.)"""
         values = [arrays[name.removeprefix("params.")] for name in self.names]
         variables = jax.tree.unflatten(self.structure, values)
-        rngs = None if seed is None else {"dropout": jax.random.key(seed)}
+        rngs = None if seed is None else self._streams(jax.random.key(seed))
         mutable = [x for x in variables if x != "params"] if training else False
-        out = self.module.apply(variables, *args, rngs=rngs, mutable=mutable, **kwargs)
+        try:
+            out = self.module.apply(variables, *args, rngs=rngs, mutable=mutable, **kwargs)
+        except InvalidRngError as error:
+            raise Unsupported(
+                f"{self.name} draws random numbers in evaluation mode",
+                why=str(error).partition(" (http")[0],
+                do="call train() first, or pass the module's own flag, such as deterministic=True",
+            ) from error
         out, written = out if mutable is not False else (out, {})
         written = jax.tree_util.tree_flatten_with_path(dict(written))[0]
         return out, {".".join(str(key.key) for key in path): x for path, x in written}
+
+    @staticmethod
+    def _streams(key: jax.Array) -> dict[str, jax.Array]:
+        """Returns keys of streams; Flax takes that of params for one of any other name."""
+        return {"dropout": key, "params": jax.random.fold_in(key, 1)}
 
 
 def _is_param(name: str) -> bool:
@@ -132,14 +151,15 @@ class FlaxModule(torch.nn.Module):
             _add(self, name, torch.nn.Parameter(interop.to_torch(array)))
         for name, array in program.buffers.items():
             _add(self, name, interop.to_torch(array))
-        self.functions: dict[bool, Callable] = {
-            mode: from_jax(
-                lambda arrays, seed, args, kwargs, mode=mode: program(
-                    mode, dict(arrays), seed, args, kwargs
-                )
-            )
-            for mode in (False, True)
-        }
+        self.functions = _functions(program)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns all but compiled programs, which no pickle holds."""
+        return {name: x for name, x in vars(self).items() if name != "functions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.functions = _functions(self.program)
 
     def forward(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Computes the Flax module, and writes its buffers in training mode."""
@@ -161,14 +181,20 @@ class FlaxModule(torch.nn.Module):
         return self.program.name
 
 
+def _functions(program: NnxProgram | LinenProgram) -> dict[bool, Callable]:
+    """Returns the functions of tensors for evaluation and training."""
+    in_mode = lambda training: from_jax(
+        lambda arrays, *rest: program(training, dict(arrays), *rest),
+    )
+    return {training: in_mode(training) for training in (False, True)}
+
+
 def _add(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
-    """Adds a parameter or buffer under a path of submodules."""
+    """Adds a parameter or buffer under a path of submodules; their names may be those of torch's
+    methods, such as type, and these stay.
+    """
     *path, last = name.split(".")
-    for part in path:
-        if part not in module._modules:
-            module.add_module(part, torch.nn.Module())
-        module = module.get_submodule(part)
-    if isinstance(tensor, torch.nn.Parameter):
-        module.register_parameter(last, tensor)
-    else:
-        module.register_buffer(last, tensor)
+    for step in path:
+        module = module._modules.setdefault(step, torch.nn.Module())
+    kind = module._parameters if isinstance(tensor, torch.nn.Parameter) else module._buffers
+    kind[last] = tensor

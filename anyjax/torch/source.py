@@ -14,35 +14,34 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
-import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
 from anyjax import trees
 from anyjax.calls.taps import Readings, Tap
-from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported
 from anyjax.model import Model
+from anyjax.numerics.conditions import enforced
 from anyjax.source import SourceBase, SourceCache
 from anyjax.torch import arguments
-from anyjax.torch.autograd import hooks, requires_grad
+from anyjax.torch.autograd import hooks, lost, requires_grad
 from anyjax.torch.autograd.tape import Tape, Unrecorded
 from anyjax.torch.compat import hf_cache, hf_plans, jax_functions, module_calls
 from anyjax.torch.control_flow import branches
 from anyjax.torch.core import interop
-from anyjax.torch.core.dtypes import TO_TORCH, of_input, to_jax
+from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.lifting import array_of, inner, lift, value_in
 from anyjax.torch.core.precision import Option, Precision, precision_of
 from anyjax.torch.core.tensor import JaxTensor
-from anyjax.torch.data_dependent import assertions, int64
+from anyjax.torch.data_dependent import int64
 from anyjax.torch.data_dependent.padded.padded import Padded
 from anyjax.torch.data_dependent.padded.split import Sizes
-from anyjax.torch.engine import compare_cache
+from anyjax.torch.engine import census, compare_cache
 from anyjax.torch.engine.callback import check_on_missing
 from anyjax.torch.engine.session import LOCK, tracing
-from anyjax.torch.state.closures import Function, as_module, original
-from anyjax.torch.state.collected import warn_collected
+from anyjax.torch.objects.functions import Function, as_module, original
+from anyjax.torch.state import shared_memory
 from anyjax.torch.state.slots import Slots
 from anyjax.torch.state.snapshot import Snapshot, in_mode
 from anyjax.torch.state.torchscript import modes
@@ -139,6 +138,8 @@ class TorchSource(SourceBase):
         tap.check_paths([*self.paths.values()])
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
 
+    flags = property(lambda self: torch.get_default_dtype())  # of numbers, as it is set now
+
     @property
     def unpicklable(self) -> str:
         """The reason why no pickle can hold it, "" where one can."""
@@ -174,53 +175,59 @@ class TorchSource(SourceBase):
         forward = partial(self._forward, weights, (args, kwargs), rng, uncarried)
         state_before = lambda name: state.get(name, self.slots.attributes.leaves().get(name))
         run = partial(branches.all_paths, forward, state_before)
-        try:
-            out = run()
-        except Unrecorded as end:
-            end.__traceback__ = None  # its frames hold tensors of a trace that is over
-            self.cache.notes[Tape] = True  # for all calls from now on
-            out = run()
-        if uncarried.changes:
-            uncarried.check(run, self.cache.notes.setdefault(Uncarried, set()))
+        with LOCK, census.taken():  # of the tensors of this thread alone
+            try:
+                out = run()
+            except Unrecorded as end:
+                end.__traceback__ = None  # its frames hold tensors of a trace that is over
+                self.cache.notes[Tape] = True  # for all calls from now on
+                out = run()
+            if out[1]:
+                shared_memory.check(self.slots.overlapping, out[1])
+            if uncarried.changes or uncarried.counts:
+                uncarried.check(run, self.cache.notes.setdefault(Uncarried, set()))
+            uncarried.over()
         return out
 
     def _forward(self, weights, given, rng, uncarried, path) -> tuple[Any, trees.Written]:
         """Runs the module once, with these answers to conditions."""
         args, kwargs = given
-        names = tuple(trees.names(args, kwargs, self.positional))
-        inputs = (*names, "the parameters", trees.STATE)
+        inputs = (*trees.names(args, kwargs, self.positional), "the parameters", trees.STATE)
         options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
         with tracing(rng, inputs, *options) as trace:
             trace.path, trace.paths = path, self.paths
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
-            with self.slots.filled(tensors, self.training, uncarried) as read_state:
-                with arguments.explained(trace), jax_functions.explained():
-                    with (
-                        module_calls.scoped(trace, self.submodules),
-                        readings.around() if readings else nullcontext(),
-                    ):
-                        out = self.code(*args, **kwargs)
-                    if readings is not None:
-                        out = readings.beside(out, self.taps_must_run)
-                    out, unchecked = self._arrays(trace, out)
-                    written = read_state()
-                if self.slots.hooked:
-                    warn_collected(self.code)
+            with (
+                self.slots.filled(tensors, self.training, uncarried) as read_state,
+                arguments.explained(trace),
+                jax_functions.explained(),
+            ):
+                with (
+                    module_calls.scoped(trace, self.submodules),
+                    readings.around() if readings else nullcontext(),
+                ):
+                    out = self.code(*args, **kwargs)
+                if readings is not None:
+                    out = readings.beside(out, self.taps_must_run)
+                lost.check(weights[0], given, out)
+                out, unchecked = self._arrays(trace, out)
+                written = read_state()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
             holds = None
             if trace.conditions:
-                out, holds = assertions.enforced(out, trace.conditions)
+                out, holds = enforced(out, trace.conditions)
             overwritten_unread = {k for k, at in state_ids.items() if at in trace.unread}
-            missed = written.missed | (written.keys() & trace.state.keys())
+            missed = written.missed | (written.keys() & {*weights[0], *trace.state})
             missed -= overwritten_unread
-        return trees.plain_dicts(out), trees.Written(written, missed, holds, unchecked)
+        entries = trees.Written(written, missed, holds, unchecked, trace.stepped)
+        return trees.plain_dicts(out), entries
 
     def _inputs(self, given: tuple[tuple, dict[str, Any]]) -> tuple[tuple, dict[str, Any]]:
         """Returns the arguments of forward as tensors of the trace."""
         leaves, structure = jax.tree.flatten(given)
-        wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
+        wrapped = [interop.input_tensor(leaf, 2 << i) for i, leaf in enumerate(leaves)]
         lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
         requires_grad.ask_for_gradients([x for x in lifted if isinstance(x, torch.Tensor)])
         return jax.tree.unflatten(structure, lifted)
@@ -300,22 +307,6 @@ def _known(leaf: object) -> Any:
     return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _wrapped(leaf: Any, origin: int) -> Any:
-    """Returns an input leaf as a tensor: a constant of the trace if its values are known, else
-    traced.
-    """
-    if isinstance(leaf, trees.Constant):
-        return torch.from_numpy(leaf.array.copy())  # the user's own, which may be read-only
-    if isinstance(leaf, torch.Tensor):
-        return JaxTensor(interop.to_jax(leaf), leaf.dtype, origin)
-    if not trees.is_array(leaf):
-        return leaf
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        leaf = fitting(np.asarray(leaf))
-        return JaxTensor(jax.numpy.asarray(leaf), TO_TORCH[leaf.dtype], origin)
-    return JaxTensor(jax.numpy.asarray(leaf), of_input(leaf.dtype), origin)  # may be narrowed
-
-
 def source_of(
     module: torch.nn.Module, on_missing: str = "error", precision: Option = "torch"
 ) -> TorchSource:
@@ -352,7 +343,7 @@ def from_torch(
       precision: of products and convolutions in float32 on GPUs and TPUs. "torch" asks JAX for what
         torch's flags say now (``torch.get_float32_matmul_precision()``,
         ``torch.backends.cudnn.allow_tf32``), "default" leaves it to JAX, which computes in TF32 or
-        bfloat16 there, "highest" is float32.
+        bfloat16 there, "highest" is float32, "exact" computes attention by its formula, too.
 
     Returns:
       A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the
@@ -392,6 +383,7 @@ def from_torch(
     with LOCK:  # what cannot be copied is not read while another thread traces it
         built = replace(source_of(module, on_missing, precision), snapshot=Snapshot.of(module))
         slots = built.slots
+        slots.warn_unregistered()
         params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
         state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
     return Model(params, state | slots.optimizers.initial(), built)

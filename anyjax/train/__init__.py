@@ -11,16 +11,17 @@ from anyjax.errors import imports_of
 with imports_of("anyjax.train"):
     import optax  # noqa: F401
 
+from anyjax.train import losses
 from anyjax.train.adapters._lora import freeze, lora, merge
 from anyjax.train.adapters.peft_files import load_adapter, save_adapter
 from anyjax.train.data._bucket import bucket
 from anyjax.train.data.batches import Batches, Shuffle, numpy_collate, prefetch
 from anyjax.train.data.packing import pack, segment_mask
+from anyjax.train.losses import loss_of, model_loss
 from anyjax.train.run._evaluate import evaluate
 from anyjax.train.run._fit import fit
 from anyjax.train.run.checkpoint import restore
 from anyjax.train.run.logs import tensorboard
-from anyjax.train.step.losses import loss_of, model_loss
 from anyjax.train.step.train_state import TrainState
 from anyjax.train.step.training_step import make_step
 
@@ -35,6 +36,7 @@ __all__ = [
     "load_adapter",
     "lora",
     "loss_of",
+    "losses",
     "make_step",
     "merge",
     "model_loss",

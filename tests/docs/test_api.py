@@ -16,7 +16,8 @@ DIRECTIVE = re.compile(
     r"^\.\. (?:auto|py:)(function|class|exception|decorator|module):: ([\w.]+)", re.MULTILINE
 )
 # Modules that a part offers as names: what is in them counts.
-MODULES = ("anyjax.torch.interop", "anyjax.tensorflow.config", "anyjax.tensorflow.experimental")
+MODULES = ("anyjax.torch.interop", "anyjax.tensorflow.config", "anyjax.tensorflow.experimental",
+           "anyjax.train.losses")  # fmt: skip
 # Names of tf2jax and torchax have one line together in the index.
 TOGETHER = ("anyjax.tensorflow.", "anyjax.torch.interop.")
 

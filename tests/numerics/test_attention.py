@@ -167,7 +167,7 @@ def test_vmap(axes):
         jax.tree.map(close, *(jax.jit(jax.vmap(of(f), axes))(*arrays) for f in (bound, formula)))
 
 
-def test_small_arrays_and_parts_of_a_shard_map_are_plain():
+def test_large_arrays_and_one_row_are_bound_small_ones_and_parts_of_a_shard_map_are_plain():
     names = lambda *shapes: str(
         jax.make_jaxpr(lambda q, k: attention.attend(attention.form_of(q), q, k, k))(
             *map(np.ones, shapes)
@@ -175,7 +175,9 @@ def test_small_arrays_and_parts_of_a_shard_map_are_plain():
     )
     assert "attention[" in names((1, 2, 256, 8), (1, 2, 256, 8))
     assert "attention[" not in names((1, 2, 64, 8), (1, 2, 64, 8))
-    assert "attention[" not in names((1, 2, 1, 8), (1, 2, 4096, 8))
+    assert "attention[" in names((1, 2, 1, 8), (1, 2, 4096, 8))
+    assert "attention[" not in names((1, 4, 1, 8), (1, 2, 4096, 8))
+    assert "attention[" not in names((1, 2, 1, 8), (1, 2, 64, 8))
     mesh = jax.make_mesh((2,), ("data",), (jax.sharding.AxisType.Auto,))
     part = jax.shard_map(
         lambda q: attention.attend(attention.form_of(q), q, q, q),
@@ -208,6 +210,30 @@ def test_tpus_get_the_kernel(devices):
     assert text.count("@tpu_custom_call") == 3
     assert "512x512" not in re.sub(r"dense<.*?>", "", text)  # no array of all scores
     assert (devices > 1) == ("manual_computation" in text)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_one_row_is_a_product_of_the_matrix_unit(devices):
+    """As where a token is decoded: values of CPUs, eight equal rows on a TPU, which XLA divides."""
+    random = np.random.default_rng(0)
+    query, key, value = (random.normal(size=(8, 4, n, 16)).astype("f4") for n in (1, 300, 300))
+    mask = random.random((8, 1, 1, 300)) < 0.5
+    form = attention.form_of(query)
+    want = plain.attend(form, query, key, value, mask)
+    run = jax.jit(lambda *x: attention.attend(form, *x))
+    assert_close(run(query, key, value, mask), want[0], reduction=300)
+    assert_close(tpu.attend(form, query, key, value, mask), want, reduction=300)
+    on = None
+    if devices > 1:
+        mesh = jax.make_mesh((2, 4), ("d", "m"), (jax.sharding.AxisType.Auto,) * 2)
+        on = jax.NamedSharding(mesh, jax.P("d", "m"))
+    arrays = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=on) for x in (query, key, value)]
+    text = run.trace(*arrays, mask).lower(lowering_platforms=("tpu",)).as_text()
+    assert "8x4x8x300" in text and "manual_computation" not in text
+    assert "8x4x8x300" not in run.lower(query, key, value, mask).as_text()
+    slopes = lambda f: jax.grad(lambda *x: jnp.sin(f(*x)).sum(), (0, 1, 2))(query, key, value)
+    formula = lambda *x: plain.result(form, *x, mask)
+    assert_close(slopes(lambda *x: run(*x, mask)), slopes(formula), reduction=300)
 
 
 def test_gpus_get_the_kernel():
@@ -269,3 +295,96 @@ def test_rows_that_see_nothing():
     run = lambda x: attention.attend(attention.form_of(x), x, x, x, mask)
     assert not np.asarray(run(x))[:, :, 3].any()
     assert np.isfinite(jax.grad(lambda x: run(x).sum())(x)).all()
+
+
+@pytest.mark.parametrize("limits", [{"shift": -5}, {"window": 50}])
+def test_rows_that_see_nothing_by_their_position(limits):
+    """Before the first column, or behind the last one's window: zeros of the TPU's kernel, too."""
+    random = np.random.default_rng(0)
+    query, key = (random.normal(size=(1, 2, n, 128)).astype(np.float32) for n in (512, 256))
+    form = attention.form_of(query, causal=True, **limits)
+    narrow = [x.astype(jnp.bfloat16) for x in (query, key, key)]
+    assert not form.all_see(512, 256) and not cuda.takes(form, *narrow, ())
+    want, _ = plain.attend(form, query, key, key)
+    out, _ = tpu.attend(form, query, key, key, interpret=True)
+    empty = ~np.asarray(plain.seen(form, 512, 256)).any(1)
+    assert empty.any() and not np.asarray(out)[:, :, empty].any()
+    np.testing.assert_allclose(out, want, atol=2e-3)
+
+
+@pytest.mark.parametrize("masks", ["none", "columns", "bias"])
+def test_short_rows_in_turn(masks, monkeypatch):
+    """A TPU computes as many rows of a batch at a time as have scores that stay in its VMEM."""
+    random = np.random.default_rng(0)
+    query, key, value = (random.normal(size=(6, h, 130, 16)).astype("f4") for h in (4, 2, 2))
+    choices = {
+        "none": (),
+        "columns": (random.random((6, 1, 1, 130)) < 0.7,),
+        "bias": (random.normal(size=(1, 4, 130, 130)).astype("f4"),),
+    }
+    form, arrays = attention.form_of(query, causal=True), (query, key, value, *choices[masks])
+    monkeypatch.setattr(tpu, "VMEM", 2 * 4 * 130 * 130)
+    assert tpu._at_once(query, key) == 2
+    want, sums = plain.attend(form, *arrays)
+    out = tpu.attend(form, *arrays)
+    np.testing.assert_allclose(out[0], want, atol=1e-5)
+    cotangent = random.normal(size=want.shape).astype("f4")
+    more = arrays[3:], want, sums, cotangent, (True, True, True, *[False] * len(arrays[3:]))
+    for got, of in zip(
+        tpu.backward(form, *arrays[:3], *more), plain.backward(form, *arrays[:3], *more)
+    ):
+        np.testing.assert_allclose(got, of, atol=1e-4) if of is not None else None
+    text = jax.jit(lambda *x: tpu.attend(form, *x)).lower(*arrays).as_text()
+    assert "stablehlo.concatenate" in text
+
+
+def test_rows_of_large_numbers_have_their_gradient():
+    """A row whose columns all have the same large number sees them all alike."""
+    random = np.random.default_rng(0)
+    query, key, value = (random.normal(size=(1, 2, 256, 8)).astype("f4") for _ in range(3))
+    mask = np.zeros((1, 1, 256, 256), "f4")
+    mask[..., 3, :] = np.finfo("f4").min / 2
+    form = attention.form_of(query)
+    loss = lambda run: lambda *x: (run(form, *x, mask) ** 2).sum()
+    found, want = (
+        jax.grad(loss(x), (0, 1, 2))(query, key, value) for x in (attention.attend, plain.result)
+    )
+    for got, of in zip(found, want):
+        np.testing.assert_allclose(got, of, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_weights_are_dropped_a_block_at_a_time(groups, monkeypatch):
+    """Values and gradients are those of all weights at once, no array of which is made."""
+    monkeypatch.setattr(blocks, "LARGE", 0)
+    random = np.random.default_rng(0)
+    query, key, value = (random.normal(size=(2, n, 1100, 16)).astype("f4") for n in (4, 2, 2))
+    query = query[:, : 2 * groups]
+    mask = random.random((2, 1, 1, 1100)) < 0.8
+    form = attention.form_of(query, causal=True)
+    rate, shape = 0.5, (2, 2, blocks.ROWS * groups, 1100)
+    keep = lambda block: jax.random.bernoulli(
+        jax.random.fold_in(jax.random.key(0), block), rate, shape
+    )
+
+    def drop(weights, block):
+        return jnp.where(keep(block)[..., : weights.shape[-2], :], weights / rate, 0)
+
+    def whole(weights):
+        kept = jnp.concatenate([keep(i) for i in range(3)], -2)
+        return jnp.where(kept[..., : weights.shape[-2], :], weights / rate, 0)
+
+    blockwise = lambda *x: (attention.attend(form, *x, mask, drop=drop) ** 2).sum()
+    want = lambda *x: (plain.result(form, *x, mask, drop=whole) ** 2).sum()
+    both = [jax.value_and_grad(f, (0, 1, 2))(query, key, value) for f in (blockwise, want)]
+    assert_close(*both, reduction=10_000)
+    text = jax.jit(jax.grad(blockwise)).lower(query, key, value).as_text()
+    assert "x1100x1100xf32" not in text and f"x{blocks.ROWS * groups}x1100xf32" in text
+
+
+def test_dropped_weights_of_few_scores_stand_at_once():
+    query = jnp.ones((1, 2, 256, 8))
+    calls = []
+    drop = lambda weights, *block: calls.append((weights.shape, block)) or weights
+    attention.attend(attention.form_of(query), query, query, query, drop=drop)
+    assert calls == [((1, 2, 256, 256), ())]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from anyjax.numerics.grouped_convolution import by_products
+from anyjax.numerics.convolution import conv_general_dilated
+from anyjax.numerics.grouped_convolution import by_products, by_taps
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=30)
@@ -54,3 +55,31 @@ def test_as_lax(dims, groups, stride, hole, apart, dtype):
     if dtype == "float32":
         for a, b in zip(loss(ours)(x, w), loss(theirs)(x, w)):
             assert_close(a, b, reduction=8 * 27 * 4, scale=float(abs(b).max()))
+
+
+@pytest.mark.parametrize("taps", [64, 70, 128])
+@pytest.mark.parametrize("layout", [("NCH", "OIH", "NCH"), ("NHC", "HIO", "NHC")])
+@pytest.mark.parametrize("padding", [(0, 0), (64, 63), (3, -2)])
+def test_many_taps_in_turn(taps, layout, padding):
+    rng = np.random.default_rng(taps)
+    sizes = {"N": 2, "C": 12, "O": 8, "I": 3, "H": 150}
+    x = rng.standard_normal([sizes[n] for n in layout[0]]).astype("f4")
+    w = rng.standard_normal([{**sizes, "H": taps}[n] for n in layout[1]]).astype("f4")
+    names = lax.conv_dimension_numbers(x.shape, w.shape, layout)
+    theirs = lambda x, w: lax.conv_general_dilated(x, w, (1,), [padding], None, None, layout, 4)
+    ours = lambda x, w: by_taps(x, w, [padding], names, 4, "highest", x.dtype)
+    assert_close(ours(x, w), theirs(x, w), reduction=3 * taps)
+    slopes = lambda f: jax.jit(jax.grad(lambda x, w: jnp.sin(f(x, w)).sum(), (0, 1)))(x, w)
+    for a, b in zip(slopes(ours), slopes(theirs)):
+        assert_close(a, b, reduction=3 * taps * 150, scale=float(abs(b).max()))
+
+
+def test_a_positional_convolution_of_speech_models_on_each_platform():
+    """The gradient by weights has a window of all places, which takes libtpu minutes."""
+    x, w = jnp.zeros((1, 32, 200)), jnp.zeros((32, 8, 128))
+    loss = lambda x, w: conv_general_dilated(
+        x, w, (1,), [(64, 64)], feature_group_count=4, precision="highest"
+    ).sum()
+    traced = jax.jit(jax.grad(loss, (0, 1))).trace(x, w)
+    assert "stablehlo.convolution" not in traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert "stablehlo.convolution" in traced.lower(lowering_platforms=("cuda",)).as_text()

@@ -151,3 +151,21 @@ def test_random_operators_take_a_key():
     assert 0 < float(one.min()) < float(one.max()) < 1 and not jnp.array_equal(one, two)
     with pytest.raises(MissingRng, match=r"rng=jax\.random\.key"):
         converted(np.zeros(50, np.float32))
+
+
+@pytest.mark.parametrize("node", ["Mul(a, a)", "MatMul(a, a)", "ReduceSum(b)", "Cast<to=7>(f)"])
+def test_integers_that_32_bits_do_not_hold(node):
+    text = "m (int64[2] a, int64[3] b, float[1] f) => (int64[n] z, float[1] g) "
+    run = anyjax.from_onnx(model(f"{text}{{ z = {node} g = Relu(f) }}"))
+    small = {"a": np.int64([5, 2]), "b": np.int64([1, 2, 3]), "f": np.float32([3])}
+    large = {"a": small["a"] * 2**28, "b": small["b"] * 2**29, "f": np.float32([3e9])}
+    assert np.isfinite(run(**small)["g"]).all()
+    for call in (run, lambda **x: run.apply({}, **x)):
+        with pytest.raises(Unsupported, match="jax_enable_x64"):
+            call(**large)
+    assert np.isnan(jax.jit(run.apply)({}, **large)["g"]).all()
+
+
+def test_integers_of_32_bits_wrap():
+    run = anyjax.from_onnx(model("m (int32[1] a) => (int32[1] z) { b = Mul(a, a) z = Add(b, a) }"))
+    assert run(np.int32([2**20])).tolist() == [2**20]

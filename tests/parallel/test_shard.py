@@ -12,7 +12,7 @@ import anyjax
 from anyjax.errors import WrongArguments
 from anyjax.hf.generation.decode import programs
 from anyjax.parallel import explain, shard
-from anyjax.parallel._explain import compile_for
+from anyjax.parallel._explain import compile_forward
 from anyjax.parallel._shard import specs, weights
 from anyjax.parallel.collectives import collective_calls
 from anyjax.parallel.forward import Forward
@@ -129,7 +129,7 @@ def test_no_weight_is_gathered(name):
     module, inputs = build(name)
     model = anyjax.from_torch(module)
     found = specs(model, mesh(), "tp", (), inputs)
-    compiled = compile_for(Forward.of(model, (), inputs), mesh(), found)
+    compiled = compile_forward(Forward.of(model, (), inputs), mesh(), found)
     bare = lambda shape: sorted(n for n in shape if n > 1)
     whole = [bare(x.shape) for k, x in weights(model).items() if any(found[k]) and x.ndim > 1]
     made = [

@@ -1,5 +1,6 @@
 """Compiled programs of saved models: used here, refused elsewhere, tried before they are kept."""
 
+import functools
 import json
 import os
 
@@ -10,7 +11,15 @@ import pytest
 import torch
 
 import anyjax
-from anyjax.errors import BadCheckpoint, NotWritten, UnusedExecutables
+from anyjax.errors import (
+    BadCheckpoint,
+    MissingDependency,
+    NotWritten,
+    UnusedExecutables,
+    WrongArguments,
+)
+from anyjax.numerics import attention
+from anyjax.numerics.attention import KERNELS
 from anyjax.saved import executables
 from anyjax.saved.about import text_of
 from tests.models import tiny
@@ -161,3 +170,62 @@ def test_a_decoding_loop_compiles_nothing(tmp_path, cache, caplog):
     tokens = []
     assert compilations(lambda: tokens.append(anyjax.generate(loaded, ids)), caplog) == []
     np.testing.assert_array_equal(tokens[0], anyjax.generate(model, ids, **options))
+
+
+def test_the_entry_of_this_machine_is_taken_of_several(saved, caplog):
+    """As of a folder with programs for chips that are elsewhere."""
+    _, folder, x = saved
+    about = json.loads((folder / "model.json").read_text())
+    here = about["executables"]
+    other = here | {"chips": "v6e-4", "machine": here["machine"] | {"platform": "tpu"}}
+    (folder / "call-0.v6e-4.exe").write_bytes((folder / "call-0.exe").read_bytes())
+    about["sha256"]["call-0.v6e-4.exe"] = about["sha256"]["call-0.exe"]
+    for entries in ([other, here], [other]):
+        about["executables"] = entries
+        (folder / "model.json").write_text(text_of(about))
+        if here in entries:
+            assert compilations(functools.partial(anyjax.load(folder), x), caplog) == []
+        else:
+            with pytest.warns(UnusedExecutables, match="platform 'tpu', here 'cpu'"):
+                assert not anyjax.load(folder).source.executables
+    del about["sha256"]["call-0.v6e-4.exe"]
+    (folder / "model.json").write_text(text_of(about))
+    with pytest.raises(BadCheckpoint, match="does not name the files"):
+        anyjax.load(folder)
+
+
+def test_chips_must_be_such_as_the_programs_run_on(tmp_path, monkeypatch):
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
+    x = np.ones((4, 3), np.float32)
+    with pytest.raises((MissingDependency, WrongArguments)):
+        model.save(tmp_path / "net", x, executables="v6e-4", platforms=("cpu",))
+    with pytest.raises(WrongArguments, match="no compiler for cpu-4"):
+        model.save(tmp_path / "net", x, executables=("cpu-4",))
+    assert not (tmp_path / "net").exists()
+
+
+def test_long_prompts_in_bfloat16_are_saved_for_all_platforms(tmp_path):
+    """With a GPU's kernel of attention, which JAX exports only where it is told to."""
+    model = anyjax.from_torch(
+        torch.nn.MultiheadAttention(64, 2, batch_first=True).bfloat16().eval()
+    )
+    x = np.ones((1, 256, 64), jnp.bfloat16)
+    call = dict(query=x, key=x, value=x, need_weights=False)
+    model.save(tmp_path / "net", **call)
+    assert KERNELS[0].encode() in (tmp_path / "net" / "call-0.jax").read_bytes()
+    out, told = anyjax.load(tmp_path / "net")(**call)[0], model(**call)[0]
+    np.testing.assert_array_equal(np.asarray(out), np.asarray(told))
+
+
+def test_no_kernel_that_a_device_makes_is_in_blocks():
+    query = jax.ShapeDtypeStruct((1, 2, 256, 64), jnp.bfloat16)
+    attend = lambda x: attention.attend(attention.form_of(x, causal=True), x, x, x)
+    lowered = lambda: jax.jit(attend).trace(query).lower(lowering_platforms=("cuda",)).as_text()
+    assert KERNELS[0] in lowered()
+    with attention.in_blocks():
+        assert (
+            "fmha"
+            not in jax.export.export(jax.jit(lambda x: attend(x)), platforms=("cuda",))(
+                query
+            ).mlir_module()
+        )

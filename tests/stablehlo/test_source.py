@@ -78,3 +78,16 @@ def test_no_training_mode():
 def test_missing_file(tmp_path):
     with pytest.raises(BadCheckpoint, match="cannot be read"):
         anyjax.from_stablehlo(tmp_path / "none.mlir")
+
+
+def test_integers_that_32_bits_do_not_hold():
+    with jax.enable_x64(True):
+        shapes = jax.ShapeDtypeStruct((1,), "int64"), jax.ShapeDtypeStruct((1,), "int32")
+        program = export.export(jax.jit(lambda x, y: (x * x, y * y, x + 0.5)))(*shapes)
+    model = anyjax.from_stablehlo(program.serialize())
+    small, wraps = np.int64([3]), np.int32([2**20])
+    assert [x.tolist() for x in model(small, wraps)[:2]] == [[9], [0]]
+    for call in (model, lambda *x: model.apply({}, *x)):
+        with pytest.raises(Unsupported, match=r"multiply gives 64-bit integers beyond"):
+            call(np.int64([2**20]), wraps)
+    assert np.isnan(jax.jit(model.apply)({}, np.int64([2**20]), wraps)[2]).all()

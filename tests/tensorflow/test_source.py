@@ -191,3 +191,17 @@ def test_a_stateful_recurrent_layer():
     for _ in range(2):
         got, state = model.apply(model.params, x, state=state, mutable=True)
         assert_close(got, layer(x).numpy(), reduction=64)
+
+
+def test_integers_that_32_bits_do_not_hold():
+    function = tf.function(lambda x, y: ((x * 1000003) % 97, y * y, tf.cast(x, tf.float32)))
+    specs = tf.TensorSpec([1], tf.int64), tf.TensorSpec([1], tf.int32)
+    model = anyjax.from_tensorflow(function, *specs)
+    small, wraps = np.int64([1234]), np.int32([2**20])
+    out = model(small, wraps)
+    assert [x.tolist() for x in out[:2]] == [[1234 * 1000003 % 97], [0]]
+    for call in (model, lambda *x: model.apply(model.params, *x)):
+        with pytest.raises(Unsupported, match=r"Mul gives 64-bit integers beyond"):
+            call(np.int64([123456789]), wraps)
+    run = jax.jit(lambda x: model.apply(model.params, x, wraps))
+    assert np.isnan(run(np.int64([123456789]))[2]).all()

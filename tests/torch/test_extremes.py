@@ -76,6 +76,26 @@ CASES = {
     "nanmean": (lambda x: x.nanmean(), torch.tensor([1.0, float("nan")])),
     "nansum": (lambda x: x.nansum(), torch.tensor([1.0, float("nan")])),
 }
+NAN = torch.tensor([2.0, 0.5, float("nan"), -3.0])
+NANS = {
+    "amax": lambda x: x.amax(),
+    "amin": lambda x: x[None].amin(1, keepdim=True).sum(),
+    "max": lambda x: x.max(),
+    "aminmax": lambda x: sum(x.aminmax()),
+    "maximum": lambda x: torch.maximum(x, x.flip(0) / 2).sum(),
+    "minimum": lambda x: torch.minimum(x.flip(0) / 2, x).sum(),
+    "clamp": lambda x: x.clamp(-1, 1).sum(),
+    "clamp min": lambda x: torch.clamp(torch.ones(4), min=x).sum(),
+    "clamp max": lambda x: x.clamp(max=x.flip(0)).sum(),
+    "relu6": lambda x: F.relu6(x).sum(),
+    "hardswish": lambda x: F.hardswish(x).sum(),
+    "hardsigmoid": lambda x: F.hardsigmoid(x / 10).sum(),
+    "elu": lambda x: F.elu(x).sum(),
+    "selu": lambda x: F.selu(x).sum(),
+    "huber": lambda x: F.huber_loss(x, torch.zeros(4)),
+    "hinge": lambda x: F.hinge_embedding_loss(x, torch.tensor([1.0, -1, -1, 1])),
+}
+CASES |= {f"{name} of NaN": (function, NAN) for name, function in NANS.items()}
 # torch divides 0 by 0 there; the derivative along the axes exists, and is finite.
 FINITE = {"xlogy", "logaddexp"}
 

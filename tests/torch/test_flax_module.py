@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +13,7 @@ import torch
 from flax import linen, nnx
 
 import anyjax
-from anyjax.errors import WrongArguments
+from anyjax.errors import Unsupported, WrongArguments
 from anyjax.torch import module_from_flax
 
 X = np.random.default_rng(0).standard_normal((16, 3)).astype(np.float32)
@@ -137,3 +140,61 @@ def test_what_is_refused():
         module_from_flax(torch.nn.Linear(3, 2))
     with pytest.raises(WrongArguments, match="with variables"):
         module_from_flax(LinenNetwork())
+
+
+def test_the_users_module_keeps_its_mode():
+    dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    for set_mode in (dropout.eval, dropout.train):
+        set_mode()
+        mode = dropout.deterministic
+        module_from_flax(dropout)
+        assert dropout.deterministic is mode
+
+
+class Noisy(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(2)(x) + jax.random.normal(self.make_rng("noise"), x.shape)
+
+
+def test_streams_of_any_name():
+    keys = {"params": jax.random.key(0), "noise": jax.random.key(1)}
+    module = module_from_flax(Noisy().bind(Noisy().init(keys, jnp.ones((1, 2)))))
+    first, second = module(torch.ones(1, 2)), module(torch.ones(1, 2))
+    assert (first != second).all()
+    with pytest.raises(Unsupported, match=r'random numbers in evaluation mode(.|\n)*"noise"'):
+        module.eval()(torch.ones(1, 2))
+
+
+class Named(nnx.Module):
+    def __init__(self, rngs):
+        self.type, self.half = nnx.Linear(2, 2, rngs=rngs), nnx.Param(jnp.full(2, 0.5))
+
+    def __call__(self, x):
+        return self.type(x) * self.half
+
+
+def test_names_of_torchs_own_methods():
+    module = Named(nnx.Rngs(0))
+    converted = module_from_flax(module)
+    assert {*converted.state_dict()} == {"type.kernel", "type.bias", "half"}
+    x = np.ones((1, 2), np.float32)
+    np.testing.assert_allclose(converted(torch.tensor(x)).detach(), module(x), rtol=1e-6)
+    loaded = module_from_flax(Named(nnx.Rngs(1)))
+    loaded.load_state_dict(converted.state_dict())
+    np.testing.assert_allclose(loaded(torch.tensor(x)).detach(), module(x), rtol=1e-6)
+
+
+def test_partitioned_parameters():
+    initializer = linen.with_partitioning(linen.initializers.lecun_normal(), (None, "model"))
+    layer = linen.Dense(2, kernel_init=initializer)
+    variables = layer.init(jax.random.key(0), jnp.ones((1, 2)))
+    module = module_from_flax(layer.bind(variables))
+    expected = layer.apply(linen.meta.unbox(variables), jnp.ones((1, 2)))
+    np.testing.assert_allclose(module(torch.ones(1, 2)).detach(), expected, rtol=1e-6)
+
+
+def test_pickles_and_copies():
+    module, x = module_from_flax(Named(nnx.Rngs(0))), torch.ones(3, 2)
+    for other in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+        assert torch.equal(other(x), module(x))

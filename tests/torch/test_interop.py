@@ -248,3 +248,79 @@ def test_shared_tensors_are_moved_once():
     first, second = interop.to_jax([tensor, tensor])
     assert first is second
     assert interop.to_jax(first) is first
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.history, self.power = nn.Linear(2, 2), [torch.ones(2)], 1
+        self.scale = torch.full((2,), 2.0)
+
+    def forward(self, x):
+        self.history[0] += 1
+        self.last = x.sum()
+        return (self.linear(x) * 0 + 1) * self.scale**self.power
+
+
+def test_attributes_of_a_jittable_module():
+    with interop.default_env():
+        jitted, x = interop.JittableModule(Scaled()), torch.ones(2)
+        assert jitted(x).tolist() == [2, 2]
+        jitted._model.scale.fill_(5)
+        assert jitted(x).tolist() == [5, 5]
+        jitted._model.power = 2
+        assert jitted(2 * x).tolist() == [25, 25]
+        assert jitted.history[0].tolist() == [4, 4]
+        assert jitted.last.item() == 4  # no tracer of the program
+        other = copy.deepcopy(jitted)
+        other._model.scale.fill_(1)
+        assert [other(x).tolist(), jitted(x).tolist()] == [[1, 1], [25, 25]]
+
+
+def test_jittable_modules_inside_of_others():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    with interop.default_env():
+        parent = nn.Sequential(interop.JittableModule(module), nn.Linear(2, 2))
+        assert len(parent.state_dict()) == len(list(parent.parameters())) == 4
+        first, x = parent[0], torch.ones(3, 2)
+        assert (first(x) == 0).any()
+        parent.eval()
+        assert not (first(x) == 0).any()
+        parent.to(torch.bfloat16)
+        assert first(x.bfloat16()).dtype is torch.bfloat16
+        outer = interop.JittableModule(parent)
+        assert outer(x.bfloat16()).tolist() == parent(x.bfloat16()).tolist()
+        with pytest.raises(anyjax.errors.Unsupported, match="float64"):
+            parent.double()
+    assert type(module[0].weight) is nn.Parameter  # the module that was given stays torch's
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "float8_e3m4", "float4_e2m1fn"])
+def test_arrays_of_dtypes_that_torch_has_not(dtype):
+    x = jnp.ones(2, dtype)
+    assert interop.torch_view(x).to(torch.int32).tolist() == [1, 1]
+    assert anyjax.from_torch(lambda x: x * 3)(x).tolist() == [3, 3]
+    assert anyjax.torch.from_jax(lambda x: x.astype(dtype))(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_keys_are_no_tensors():
+    with pytest.raises(anyjax.errors.Unsupported, match="key_data"):
+        interop.torch_view(jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "cut", [torch.detach, lambda x: x.data, lambda x: x.view(1, 2).detach()[0]]
+)
+def test_no_gradient_of_jax_comes_through_detach(cut):
+    function = interop.jax_view(lambda x: (x * cut(x)).sum())
+    assert jax.grad(function)(jnp.full(2, 3.0)).tolist() == [3, 3]
+
+
+def test_writes_through_what_is_detached():
+    def function(x):
+        y = x * 1
+        y.detach().mul_(2)
+        return y
+
+    assert interop.jax_view(function)(jnp.ones(2)).tolist() == [2, 2]
+    assert interop.jax_jit(function)(interop.torch_view(jnp.ones(2))).tolist() == [2, 2]

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import anyjax
 from anyjax.errors import ManyCompilations, Unsupported
 from anyjax.torch import from_jax
+from tests.tolerance import assert_close
 
 torch.manual_seed(0)
 X, W = torch.randn(4, 3), torch.randn(3, 5)
@@ -214,3 +216,100 @@ def test_static_numbers_that_change_are_told_and_programs_dropped():
     with pytest.warns(ManyCompilations, match="such as 0.64 .*give as tensors"):
         for i in range(65):
             assert torch.allclose(scaled(X[:1, :1], i / 100), X[:1, :1] * (i / 100))
+
+
+REAL = torch.linspace(-1, 1, 5)
+COMPLEX = torch.complex(REAL, REAL.flip(0) * 2 + 0.5)
+COMPLEX_FUNCTIONS = {
+    "rfft": (torch.fft.rfft, jnp.fft.rfft, REAL),
+    "fft": (torch.fft.fft, jnp.fft.fft, COMPLEX),
+    "abs": (torch.abs, jnp.abs, COMPLEX),
+    "conj": (lambda z: z * z.conj() * 1j, lambda z: z * z.conj() * 1j, COMPLEX),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX_FUNCTIONS)
+def test_complex_gradients_are_torchs(name):
+    *functions, x = COMPLEX_FUNCTIONS[name]
+
+    def slopes(function):
+        z = x.clone().requires_grad_()
+        y = torch.view_as_real(function(z) + 0j)
+        (g,) = torch.autograd.grad((y * torch.arange(1.0, 3.0)).sum(), z, create_graph=True)
+        total = torch.view_as_real(g + 0j).pow(3).sum()
+        again = torch.autograd.grad(total, z)[0] if total.requires_grad else torch.zeros_like(z)
+        first = torch.func.grad(lambda z: torch.view_as_real(function(z) + 0j).pow(2).sum())
+        return g, again, first(x), jvp(function, (x,), (x * 2,))[1]
+
+    for got, want in zip(slopes(from_jax(functions[1])), slopes(functions[0]), strict=True):
+        close(got, want)
+
+
+FUNCTIONS = (lambda x: x.sin() * x[0], from_jax(lambda x: jnp.sin(x) * x[0]))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # torch's linearize
+def test_linearize_and_graphs_that_torch_records():
+    x = REAL[1:].clone()
+    pushed = [torch.func.linearize(f, x)[1] for f in FUNCTIONS]
+    for tangent in (torch.ones(4), REAL[1:]):
+        close(pushed[1](tangent), pushed[0](tangent))
+    for mode in ("real", "fake"):
+        graph = make_fx(FUNCTIONS[1], tracing_mode=mode)(torch.zeros(4))
+        close(graph(x), FUNCTIONS[0](x))
+    model = anyjax.from_torch(graph)
+    close(torch.from_numpy(np.array(model(x.numpy()))), FUNCTIONS[0](x))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inside_of_checkpoint(reentrant):
+    slopes = []
+    for function in FUNCTIONS:
+        x = REAL.clone().requires_grad_()
+        y = torch.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant)
+        y.sum().backward()
+        slopes.append(x.grad)
+    close(*slopes)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # Dynamo reads it
+def test_compiled_code_around_it():
+    slopes = []
+    for function in FUNCTIONS:
+        x = REAL.clone().requires_grad_()
+        torch.compile(lambda x, f=function: f(x * 2) + 1, backend="aot_eager")(x).sum().backward()
+        slopes.append(x.grad)
+    close(*slopes)
+
+
+def test_gradients_are_compiled_once():
+    traced = []
+    function = from_jax(lambda x: traced.append(0) or jnp.sin(x))
+    for _ in range(3):
+        grad(lambda x: function(x).sum())(X)
+        jvp(function, (X,), (X,))
+    assert len(traced) < 8
+
+
+class Options:
+    def __init__(self, **options):
+        self.__dict__.update(options)
+
+
+def test_arguments_that_change_in_place():
+    function = anyjax.torch.from_jax(lambda x, scale, options: x * scale * options.factors["a"])
+    x, scale, options = torch.ones(1), np.ones(1, np.float32), Options(factors={"a": 2.0})
+    assert function(x, scale, options).tolist() == [2]
+    scale[:] = 5
+    assert function(x, scale, options).tolist() == [10]
+    options.factors["a"] = 3.0
+    assert function(x, scale, options).tolist() == [15]
+    assert function(torch.ones(2), scale, options).tolist() == [15, 15]
+
+
+@pytest.mark.parametrize("backend", ["anyjax", "eager"])
+def test_under_torch_compile(backend):
+    cosine = anyjax.torch.from_jax(jnp.cos)
+    x = torch.ones(2)
+    assert_close(torch.compile(cosine, backend=backend)(x), torch.cos(x))
+    assert_close(torch.compile(lambda x: cosine(2 * x) + 1, backend=backend)(x), cosine(2 * x) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, assert_type
@@ -107,6 +108,7 @@ def trained(folder: Path) -> None:
     model, tx = anyjax.from_torch(mlp()).train(), optax.adam(1e-2)
     step = train.make_step(loss_fn, tx, compute_dtype="bfloat16")
     train.make_step(train.model_loss, tx)
+    train.make_step(train.losses.causal_lm, tx)
     train.make_step(lambda model, ids: (model(ids, labels=ids).loss, {"n": jnp.float32(1)}), tx)
     state = assert_type(train.TrainState.create(model, tx), train.TrainState)
     samples: dict[str, np.ndarray] = {"x": X, "y": X[:, :2]}
@@ -161,6 +163,9 @@ def sharded(folder: Path) -> None:
     assert_type(parallel.explain(model, mesh, "fsdp", X).arguments, int)
     estimated = parallel.estimate(anyjax.from_torch(mlp()), "v6e-8", "fsdp", np.ones((8, 3), "f4"))
     assert_type(estimated.fits, bool | None)
+    with suppress(anyjax.errors.MissingDependency):
+        asked = parallel.compile_for(model, "h100-8", "fsdp", np.ones((8, 3), "f4"))
+        assert_type(asked.traffic, int)
     if jax.process_count() > 1:
         parallel.initialize()
 

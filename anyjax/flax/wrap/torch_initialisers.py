@@ -54,7 +54,7 @@ def reset(module: torch.nn.Module) -> None:
 
 def _roots(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Returns the module, or the modules that a converted function refers to."""
-    from anyjax.torch.state.closures import Function
+    from anyjax.torch.objects.functions import Function
 
     return list(module.children()) if isinstance(module, Function) else [module]
 

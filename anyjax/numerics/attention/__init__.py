@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 import jax
 import jax.numpy as jnp
 
-from anyjax.numerics.attention import plain, primitive
+from anyjax.numerics.attention import blocks, plain, primitive
+from anyjax.numerics.attention.cuda import KERNELS, in_blocks
 from anyjax.numerics.attention.form import Form
 from anyjax.numerics.attention.plain import pairs, row_weights
 
-__all__ = ["Form", "attend", "form_of", "pairs", "row_weights"]
+__all__ = [
+    "KERNELS",
+    "Form",
+    "attend",
+    "by_formula",
+    "form_of",
+    "in_blocks",
+    "pairs",
+    "row_weights",
+]
 
-SMALLEST = 128, 256**2  # rows and columns, and their product, that a kernel is worth its start for
+SMALLEST = 128  # rows and columns that a kernel is worth its start for
+_BY_FORMULA: ContextVar[bool] = ContextVar("attention by its formula", default=False)
+
+
+@contextlib.contextmanager
+def by_formula() -> Iterator[None]:
+    """Leaves kernels out of what is traced inside: all scores stand at once, on any platform."""
+    token = _BY_FORMULA.set(True)
+    try:
+        yield
+    finally:
+        _BY_FORMULA.reset(token)
 
 
 def form_of(query: jax.Array, scale: float | None = None, **limits) -> Form:
@@ -35,20 +58,26 @@ def attend(form: Form, query, key, value, *masks, drop: Callable | None = None) 
       key, value: [batch, heads of keys, source, width]; query heads share them in groups.
       masks: of bool, True where a row sees a column, or numbers that are added to the scores; they
         broadcast to [batch, heads, length, source]. A row that sees nothing gives zeros.
-      drop: a function of the weights, as dropout; they are there as a whole then.
+      drop: a function of the weights of a block of rows and of the block's number, as dropout.
 
     Example:
       >>> q = k = v = jnp.ones((1, 2, 4, 8))
       >>> attend(form_of(q, causal=True), q, k, v).shape
       (1, 2, 4, 8)
     """
-    if drop is None and is_large(query, key) and _for_kernels(query, key, value, masks):
-        return primitive.attention(form, query, key, value, *masks)
+    large = is_large(query, key)
+    if (large or _is_one_row(query, key)) and _for_kernels(query, key, value, masks):
+        if drop is None:
+            return primitive.attention(form, query, key, value, *masks)
+        if large:
+            return blocks.dropped(form, drop, query, key, value, *masks)
     return plain.result(form, query, key, value, *masks, drop=drop)
 
 
 def _for_kernels(query, key, value, masks: tuple) -> bool:
     """Whether the arrays are as the operator takes them, and large."""
+    if _BY_FORMULA.get():
+        return False
     arrays = query, key, value
     if any(x.ndim != 4 for x in arrays) or any(x.ndim > 4 for x in masks):
         return False
@@ -66,4 +95,12 @@ def is_large(query, key) -> bool:
     length, source = query.shape[-2], key.shape[-2]
     if not isinstance(length, int) or not isinstance(source, int):
         return False  # unknown until a program is called
-    return min(length, source) >= SMALLEST[0] and length * source >= SMALLEST[1]
+    return min(length, source) >= SMALLEST
+
+
+def _is_one_row(query, key) -> bool:
+    """Whether each head has one row and keys of its own, as where a token is decoded."""
+    source = key.shape[-2]
+    if query.shape[-3:-1] != (*key.shape[-3:-2], 1):
+        return False
+    return isinstance(source, int) and source >= SMALLEST

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -26,6 +29,26 @@ def attend(form: Form, query, key, value, *masks):
     _, (out, sums) = lax.scan(step, jnp.int32(0), blocks)
     length = query.shape[-2]
     return _joined(out, length), _joined(sums[..., None], length)[..., 0]
+
+
+def dropped(form: Form, drop: Callable, query, key, value, *masks):
+    """Returns the result where ``drop(weights, block)`` takes the place of weights, a block of rows
+    at a time; gradients compute a block's weights again.
+    """
+    count = _count(query, key)
+    if count == 1:
+        return plain.result(form, query, key, value, *masks, drop=drop)
+
+    @jax.checkpoint
+    def step(block, rows):
+        query, masks = rows
+        drop_rows = lambda weights: drop(weights, block)
+        first = block * ROWS
+        out = plain.result(form, query, key, value, *masks, first=first, drop=drop_rows)
+        return block + 1, out
+
+    rows = _split(query, count), [_split(x, count) for x in masks]
+    return _joined(lax.scan(step, jnp.int32(0), rows)[1], query.shape[-2])
 
 
 def backward(form: Form, query, key, value, masks, out, sums, cotangent, active=()):

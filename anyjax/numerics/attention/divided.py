@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from anyjax.numerics.attention.form import Form
-
-HEADS = {"model", "tp", "tensor", "tensor_parallel", "mp", "heads"}
+from anyjax.numerics.mesh_axes import NAMES
 
 
 def attend(mesh: AbstractMesh, kernel: Callable, form: Form, query, key, value, *masks):
@@ -83,7 +82,7 @@ def _axes(mesh: AbstractMesh, batch: int, heads: int) -> tuple[tuple[str, ...], 
     split: list[str] = []
     for name, size in mesh.shape.items():
         choices = [(split, heads), (rows, batch)]
-        for names, length in choices if name in HEADS else reversed(choices):
+        for names, length in choices if name in NAMES["tp"] else reversed(choices):
             if size > 1 and length % (_size(mesh, names) * size) == 0:
                 names.append(name)
                 break

@@ -27,3 +27,14 @@ class Form:
     shift: int = 0
     cap: float | None = None
     precision: str | None = None
+
+    def all_see(self, length: int, source: int) -> bool:
+        """Returns whether each of so many rows sees one of so many columns, by its position.
+
+        Example:
+          >>> [Form(1.0, True, shift=n).all_see(4, 4) for n in (0, -1)]
+          [True, False]
+        """
+        last = length - 1 + self.shift  # the last row's own column
+        behind = self.window is not None and last - self.window + 1 >= source
+        return not self.causal or (self.shift >= 0 and not behind)

@@ -31,7 +31,7 @@ def row_weights(scores):
     lowest = wide.type(jnp.finfo(wide).min)
     high = lax.reduce(lax.stop_gradient(scores), lowest, lax.max, (last,))[..., None]
     exp = lax.exp(lax.sub(scores, high))
-    total = exp.sum(-1, keepdims=True)
+    total = lax.expand_dims(lax.reduce_sum(exp, (last,)), (last,))
     return lax.div(exp, lax.max(total, wide.type(0.5))), total, high
 
 
@@ -88,7 +88,7 @@ def scores_of(form: Form, query, key, *masks, first=0):
     length, source = query.shape[-2], key.shape[-2]
     wide = jnp.promote_types(query.dtype, jnp.float32)
     heads = key.shape[-3] if key.ndim > 2 else 1
-    inner = pairs(fold(query, heads), key, (1, 1), wide) * wide.type(form.scale)
+    inner = lax.mul(pairs(fold(query, heads), key, (1, 1), wide), wide.type(form.scale))
     scores = inner if form.cap is None else jnp.tanh(inner / form.cap) * wide.type(form.cap)
     for mask in (seen(form, length, source, first), *masks):
         if mask is not None:
@@ -115,9 +115,9 @@ def attend(form: Form, query, key, value, *masks, first=0, drop=None):
     return out, unfold(sums, query.shape[-2])[..., 0]
 
 
-def result(form: Form, query, key, value, *masks, drop=None):
+def result(form: Form, query, key, value, *masks, first=0, drop=None):
     """Returns the result of ``attend`` alone."""
-    return _attend(form, query, key, value, masks, 0, drop)[0]
+    return _attend(form, query, key, value, masks, first, drop)[0]
 
 
 def _attend(form, query, key, value, masks, first, drop):
@@ -135,7 +135,10 @@ def backward(form: Form, query, key, value, masks, out, sums, cotangent, active=
     heads, length = key.shape[-3] if key.ndim > 2 else 1, query.shape[-2]
     scores, inner = scores_of(form, query, key, *masks, first=first)
     wide = scores.dtype
-    weights = lax.exp(scores - fold(sums[..., None], heads))
+    if any(x.dtype != bool for x in masks):  # a large number in all scores absorbs the logarithm
+        weights = row_weights(scores)[0]
+    else:
+        weights = lax.exp(scores - fold(sums[..., None], heads))
     cotangent = fold(cotangent, heads)
     through = (fold(out, heads).astype(wide) * cotangent.astype(wide)).sum(-1, keepdims=True)
     of_value = pairs(weights.astype(value.dtype), cotangent, (0, 0), wide)

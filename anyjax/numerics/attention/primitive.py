@@ -215,11 +215,12 @@ def _pallas(
     **params,
 ):
     """Lowers to kernels that no compiler divides: in parts where the mesh is known, else rows in
-    blocks, which XLA divides.
+    blocks, which XLA divides. No kernel serves one row.
     """
     context = ctx.module_context.axis_context
     mesh = getattr(context, "abstract_mesh", None)
-    if getattr(context, "num_devices", 1) > 1:
+    query: Any = ctx.avals_in[0]
+    if getattr(context, "num_devices", 1) > 1 and query.shape[-2] > 1:
         kernel = rows if mesh is None else functools.partial(parts, mesh, kernel)
     return mlir.lower_fun(functools.partial(formula, by=kernel))(ctx, *arrays, **params)
 

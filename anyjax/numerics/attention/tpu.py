@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from anyjax.numerics.attention import blocks
+from anyjax.numerics.attention import blocks, plain
 from anyjax.numerics.attention.form import Form
 from anyjax.private_names import need
 
+SMALLEST = 256**2  # scores of a head that the kernel is worth its start for
+VMEM = 2**22  # scores that may stay in it
+ROWS = 8  # of a tile of the matrix unit
+TURNS = 8  # that a batch is computed in at most: each is code of its own
 TILE = 128  # rows and columns come in tiles of that many
 NOTHING = -1e37  # sums of rows that see less are those of the kernel's mask alone
 BLOCK = 768  # rows and columns of a block of the kernel at most
@@ -26,19 +32,23 @@ def _splash(name: str) -> Any:
 def takes(form: Form, query, key, masks) -> bool:
     """Returns whether splash attention computes this: all but masks of pairs of positions."""
     of_columns = all(x.dtype == bool and x.shape[1:3] == (1, 1) for x in masks)
-    return len(masks) <= 1 and of_columns and min(query.shape[-2], key.shape[-2]) >= TILE
+    return len(masks) <= 1 and of_columns and query.shape[-2] * key.shape[-2] >= SMALLEST
 
 
 def attend(form: Form, query, key, value, *masks, interpret: bool = False):
     """Returns (result, sums) as ``plain.attend``; ``interpret`` is for CPUs."""
+    if query.shape[-2] == 1:  # products of one row are not the matrix unit's: half as fast
+        query = jnp.broadcast_to(query, (*query.shape[:2], ROWS, query.shape[-1]))
+        return tuple(x[:, :, :1] for x in plain.attend(form, query, key, value, *masks))
     if not takes(form, query, key, masks):
-        return blocks.attend(form, query, key, value, *masks)
+        run = lambda *x: blocks.attend(form, *x)
+        return _in_turn(run, _at_once(query, key), query, key, value, *masks)
     length = query.shape[-2]
     arrays, segments, axes = _padded(form, query, key, value, *masks)
     kernel = _kernel(form, arrays, interpret)
     out, (sums,) = jax.vmap(kernel, (0, 0, 0, axes))(*arrays, segments)
     out, sums = out[..., :length, :], sums[..., :length]
-    if not masks:
+    if not masks and form.all_see(length, key.shape[-2]):
         return out, sums
     sees = sums > NOTHING
     return jnp.where(sees[..., None], out, 0), jnp.where(sees, sums, jnp.inf)
@@ -49,7 +59,13 @@ def backward(
 ):
     """Returns cotangents as ``blocks.backward``."""
     if not takes(form, query, key, masks):
-        return blocks.backward(form, query, key, value, masks, out, sums, cotangent, active)
+        count = len(query) if any(active[3:]) else _at_once(query, key)
+
+        def run(query, key, value, *rest):
+            masks, (out, sums, cotangent) = rest[:-3], rest[-3:]
+            return blocks.backward(form, query, key, value, masks, out, sums, cotangent, active)
+
+        return _in_turn(run, count, query, key, value, *masks, out, sums, cotangent)
     length, source = query.shape[-2], key.shape[-2]
     arrays, segments, axes = _padded(form, query, key, value, *masks)
     rows = arrays[0].shape[-2]
@@ -60,6 +76,26 @@ def backward(
     of = jax.vmap(pull, (axes, *[0] * 6))(segments, *arrays, out, sums, cotangent)
     of_query = of[0][..., :length, :] * of[0].dtype.type(form.scale)
     return of_query, *(x[..., :source, :] for x in of[1:]), None
+
+
+def _at_once(query, key) -> int:
+    """Returns how many rows of the batch have scores that stay in VMEM together."""
+    batch, heads, length, _ = query.shape
+    if length * key.shape[-2] >= SMALLEST:  # one row's do not
+        return batch
+    most = max(1, VMEM // (heads * length * key.shape[-2]))
+    count = next(n for n in range(min(most, batch), 0, -1) if batch % n == 0)
+    return count if batch // count <= TURNS else batch
+
+
+def _in_turn(run: Callable, count: int, *arrays):
+    """Calls ``run`` for so many rows of a batch at a time; arrays of one row have it each time."""
+    batch = len(arrays[0])
+    if count == batch:
+        return run(*arrays)
+    rows = lambda x, i: lax.slice_in_dim(x, i, i + count) if len(x) == batch else x
+    turns = [run(*(rows(x, i) for x in arrays)) for i in range(0, batch, count)]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *turns)
 
 
 def _pad(x, length):

@@ -12,6 +12,7 @@ import jax
 from anyjax import trees
 from anyjax.calls.taps import Readings
 from anyjax.errors import AnyjaxError, BadCheckpoint
+from anyjax.numerics.wide_integers import Checks
 from anyjax.onnx import control_flow, ops  # noqa: F401  (they fill the registries)
 from anyjax.onnx.core.nodes import Graph, Node
 from anyjax.onnx.core.running import HANDLERS
@@ -26,6 +27,7 @@ from anyjax.table import Row
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+INT64 = 7  # of onnx.TensorProto
 PASSING = {"If"}  # its outputs are those of one graph
 
 
@@ -43,6 +45,8 @@ class Run(Draws):
         self.values: ChainMap[str, Any] = ChainMap()
         self.origins_of: ChainMap[str, Origin] = ChainMap({} if origins_of is None else origins_of)
         self.origins = Origins()
+        self.checks = Checks()
+        self.narrow: set[str] = set()  # integers of 32 bits, which may wrap
 
     def graph(
         self, graph: Graph, inputs: Sequence[PyTree], origins: Sequence[Origin] | None = None
@@ -62,6 +66,8 @@ class Run(Draws):
                 raise self._located(error, node) from error.__cause__
             passing = node.op.name in PASSING or node.body is not None
             self.values.update(outputs)
+            if self._is_narrow(node):
+                self.narrow.update(outputs)
             self.origins_of.update(
                 zip(outputs, self.origins.of_outputs([*outputs.values()], passing))
             )
@@ -123,7 +129,16 @@ class Run(Draws):
         if not row.signature.random and (values := fold(node, arguments, compute)) is not None:
             return values
         out = compute()
+        if not self._is_narrow(node) and not row.signature.random:
+            converted = [_converted(x, s, node) for x, s in zip(arguments, plan)]
+            self.checks.note(node.op.name, row.lowering, converted, out)
         return out if isinstance(out, tuple) else (out,)
+
+    def _is_narrow(self, node: Node) -> bool:
+        """Returns whether the integers that a node gives have 32 bits in ONNX."""
+        if node.op.name == "Cast":
+            return node.attributes["to"] != INT64
+        return not self.narrow.isdisjoint(node.inputs)
 
     def call(self, body: Graph, node: Node, inputs: Sequence[PyTree]) -> list[Any]:
         """Evaluates the body of a function, which sees its inputs alone."""
@@ -149,7 +164,9 @@ class Run(Draws):
         return out
 
     def _inner(self, rng: jax.Array | None) -> Run:
-        return Run(self.weights, rng, self.readings)
+        inner = Run(self.weights, rng, self.readings)
+        inner.checks, inner.narrow = self.checks, self.narrow
+        return inner
 
     def branch_key(self, node: Node) -> jax.Array | None:
         """Returns a key for the graphs of a node, None if the caller gave none."""

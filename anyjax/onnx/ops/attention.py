@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from anyjax.numerics.attention import pairs, row_weights
+from anyjax.numerics.attention import attend, form_of, plain, row_weights
 from anyjax.onnx.core.schema import lowers
 
 
@@ -19,44 +19,52 @@ def split_heads(x, heads):
     return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
 
-def allowed(shape, offset, lengths, is_causal, left, right):
-    """Returns which keys each query sees, to broadcast to [batch, heads, queries, keys], or None.
+def limited(shape, left, right, past, lengths=None):
+    """Returns what queries see, as limits of a form and as masks that broadcast to
+    [batch, heads, queries, keys].
 
-    The first query stands at ``offset``; with ``lengths`` of the rows, before the end of each.
+    Args:
+      shape: (queries, keys).
+      left, right: keys before and behind a query that it sees, all of them where negative.
+      past: keys before the first query.
+      lengths: keys of each row; its last query stands beside the last of them.
     """
-    query, key = (lax.broadcasted_iota(np.int32, shape, i) for i in (0, 1))
-    if lengths is not None:
-        lengths = lengths.reshape(-1, 1, 1, 1)
-        offset = lengths - shape[0]
-    right = 0 if is_causal else right
-    masks = [] if lengths is None else [key < lengths]
-    if right >= 0:
-        masks.append(key <= query + offset + right)
-    if left >= 0:
-        masks.append(key >= query + offset - left)
-    return None if not masks else math.prod(masks[1:], start=masks[0])
+    length, source = shape
+    if left < 0 and right < 0:
+        limits = {}
+    elif left >= 0 and source != past + length:  # queries may see nothing
+        limits, lengths = {}, jnp.full(1, past + length) if lengths is None else lengths
+    else:
+        reach = source if right < 0 else right
+        window = left + reach + 1 if left >= 0 else None
+        limits = {"causal": True, "window": window, "shift": past + reach}
+    if lengths is None:
+        return limits, ()
+    key = lax.broadcasted_iota(np.int32, (1, source), 1)
+    ends = lengths.reshape(-1, 1, 1, 1)
+    seen = key < ends
+    place = lax.broadcasted_iota(np.int32, (length, 1), 0) + ends - length
+    seen = seen & (key <= place + right) if right >= 0 else seen
+    return {}, (seen & (key >= place - left) if left >= 0 else seen,)
 
 
-def bias_of(attn_mask, visible, keys, dtype):
-    """Returns what is added to the scores; a mask that is shorter than the keys hides the rest."""
-    minus = lambda mask: jnp.where(mask, dtype.type(0), dtype.type(-np.inf))
-    bias = [] if visible is None else [minus(visible)]
-    if attn_mask is not None:
-        mask = minus(attn_mask) if attn_mask.dtype == bool else attn_mask.astype(dtype)
-        margins = [(0, 0, 0)] * (mask.ndim - 1) + [(0, keys - mask.shape[-1], 0)]
-        bias.append(lax.pad(mask, dtype.type(-np.inf), margins))
-    return sum(bias[1:], start=bias[0]) if bias else None
+def hiding(attn_mask, keys):
+    """Returns a mask of all keys; one that is shorter hides the rest."""
+    outside = np.array(False if attn_mask.dtype == bool else -np.inf, attn_mask.dtype)
+    margins = [(0, 0, 0)] * (attn_mask.ndim - 1) + [(0, keys - attn_mask.shape[-1], 0)]
+    return lax.pad(attn_mask, outside, margins)
 
 
 def with_past(past, x):
     return x if past is None else jnp.concatenate([past, x], 2)
 
 
-def stages_of(scores, softcap, bias):
-    """Returns scores as they are, capped, biased, and as weights."""
-    capped = softcap * jnp.tanh(scores / softcap) if softcap else scores
-    biased = capped if bias is None else capped + bias
-    return scores, capped, biased, row_weights(biased)[0]
+def stage_of(mode, form, query, key, masks):
+    """Returns scores as they are, capped, biased, or as weights."""
+    if mode < 2:
+        form, masks = replace(form, causal=False, cap=form.cap if mode else None), ()
+    scores, _ = plain.scores_of(form, query, key, *masks)
+    return plain.unfold(row_weights(scores)[0] if mode == 3 else scores, query.shape[2])
 
 
 @lowers("Attention")
@@ -65,24 +73,21 @@ def attention(
     left_window_size, q_num_heads, qk_matmul_output_mode, right_window_size, scale, softcap,
     softmax_precision,
 ):  # fmt: skip
-    """Scores and softmax are float32 at least; a row without a key gives zeros. Query heads that
-    share a key head are rows of one product.
-    """
+    """Scores and softmax are float32 at least; a row without a key gives zeros."""
     q = split_heads(Q, q_num_heads)
     k = with_past(past_key, split_heads(K, kv_num_heads))
     v = with_past(past_value, split_heads(V, kv_num_heads))
-    shape, folded = (*q.shape[:3], k.shape[2]), (*k.shape[:2], -1)
-    wide = jnp.promote_types(Q.dtype, np.float32)
-    factor = wide.type(1 / math.sqrt(q.shape[3]) if scale is None else scale)
-    scores = pairs(q.reshape(*folded, q.shape[3]), k, (1, 1), wide) * factor
-    offset = 0 if past_key is None else past_key.shape[2]
-    how = offset, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size
-    bias = bias_of(attn_mask, allowed(shape[2:], *how), shape[3], wide)
-    stages = stages_of(scores.reshape(shape), softcap, bias)
-    weights = stages[3].astype(V.dtype).reshape(*folded, shape[3])
-    y = pairs(weights, v, (1, 0)).reshape(*shape[:3], v.shape[3]).astype(Q.dtype)
+    past = 0 if past_key is None else past_key.shape[2]
+    sides = left_window_size, 0 if is_causal else right_window_size
+    limits, masks = limited((q.shape[2], k.shape[2]), *sides, past, nonpad_kv_seqlen)
+    if attn_mask is not None:
+        mask = hiding(attn_mask, k.shape[2])
+        masks = (mask & masks[0],) if masks and mask.dtype == bool else (mask, *masks)
+    form = form_of(q, scale, cap=softcap or None, **limits)
+    y = attend(form, q, k, v, *masks).astype(Q.dtype)
     y = y.swapaxes(1, 2).reshape(*Q.shape[:2], -1) if Q.ndim == 3 else y
-    return y, k, v, stages[qk_matmul_output_mode].astype(Q.dtype)
+    scores = lambda: stage_of(qk_matmul_output_mode, form, q, k, masks).astype(Q.dtype)
+    return y, k, v, scores
 
 
 @lowers("RotaryEmbedding")

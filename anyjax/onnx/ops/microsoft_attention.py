@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from anyjax.errors import Unsupported
+from anyjax.numerics.attention import attend, form_of, pairs, plain, row_weights
 from anyjax.onnx.core.schema import Static, lowers
+from anyjax.onnx.ops.attention import hiding, limited, with_past
 from anyjax.onnx.ops.microsoft_rotary import rotated
+
+HIDDEN = -10000.0  # what is added to scores that a mask hides, unless the model says otherwise
+ABSORBING = -1e9  # scores that have this or less added are all the same
 
 
 def refuse(name, what, do):
@@ -33,34 +37,40 @@ def joined(x):
     return x.reshape(*x.shape[:2], -1)
 
 
-def attend(query, key, value, bias, scale, sink=None, softcap=0.0):
-    """Returns the attention, ``[batch, heads, length, size]``, and its scores before the softmax.
+def attention_of(query, key, value, limits, scale, mask=None, filter_value=None, bias=None):
+    """Returns the attention, ``[batch, length, heads * size]``, and a function that returns its
+    scores before the softmax.
 
     Args:
-      query, key, value: ``[batch, heads, length, size]``; several heads of the query may share one
-        of the others.
-      bias: added to the scores, or None.
+      query, key, value: ``[batch, heads, length, size]``.
+      limits: of the form.
       scale: of the scores; None or 0 is ``1 / sqrt(size)``.
-      sink: scores, one for each head, that take part in the softmax alone.
+      mask: True where a query sees a key; ``filter_value`` is added to other scores, so that a
+        query which sees no key is as one that sees them all.
+      bias: added to the scores, or None.
     """
-    repeats = query.shape[1] // key.shape[1]
-    if repeats > 1:
-        key, value = (jnp.repeat(x, repeats, 1) for x in (key, value))
-    scores = jnp.einsum("bhqd,bhkd->bhqk", query, key) * (scale or 1 / math.sqrt(query.shape[-1]))
-    if softcap:
-        scores = softcap * jnp.tanh(scores / softcap)
-    if bias is not None:
-        scores = scores + bias.astype(scores.dtype)
-    chances = scores
-    if sink is not None:
-        last = jnp.broadcast_to(sink.reshape(1, -1, 1, 1), (*scores.shape[:3], 1))
-        chances = jnp.concatenate([scores, last.astype(scores.dtype)], -1)
-    chances = jax.nn.softmax(chances, -1)[..., : key.shape[2]]
-    return jnp.einsum("bhqk,bhkd->bhqd", chances, value), scores
+    form = form_of(query, scale or None, **limits)
+    low = HIDDEN if filter_value is None else filter_value
+    biases = [] if mask is None else [jnp.where(mask, np.float32(0), np.float32(low))]
+    biases = biases if bias is None else [sum(biases, bias)]
+    fits = not form.causal and bias is None and (low == HIDDEN or low <= ABSORBING)
+    if mask is not None and fits:
+        blind = ~mask.any(-1, keepdims=True)
+        out = attend(form, query, key, value, mask | blind)
+        out = out if low == HIDDEN else jnp.where(blind, value.mean(2, keepdims=True), out)
+    else:
+        out = attend(form, query, key, value, *biases)
+    return joined(out.astype(query.dtype)), lambda: scores_of(form, query, key, *biases)
 
 
-def mask_bias(mask, batch, queries, keys, filter_value):
-    """Returns what a mask adds to scores: 0 for its ones, ``filter_value`` for its zeros.
+def scores_of(form, query, key, *biases):
+    """Returns the scores before the softmax; those of hidden keys are the lowest number."""
+    scores = plain.unfold(plain.scores_of(form, query, key, *biases)[0], query.shape[2])
+    return jnp.maximum(scores, jnp.finfo(query.dtype).min).astype(query.dtype)
+
+
+def mask_of(mask, batch, queries, keys):
+    """Returns a mask that broadcasts to ``[batch, heads, queries, keys]``, True for its ones.
 
     Its shape is ``[batch]`` (ends), ``[2 * batch]`` (ends, then starts), ``[batch, keys]``,
     ``[batch, queries, keys]``, or ``[batch, 1, most, most]``.
@@ -72,28 +82,13 @@ def mask_bias(mask, batch, queries, keys, filter_value):
         mask = places < bounds[0]
         mask = mask & (places >= bounds[1]) if len(bounds) == 2 else mask
     if mask.ndim == 4:  # rows of all positions, of which the last are asked for
-        mask = mask[:, :, keys - queries : keys, :keys]
-    else:
-        mask = mask[:, None] if mask.ndim == 3 else mask[:, None, None]
-    value = -10000.0 if filter_value is None else filter_value
-    return jnp.where(mask > 0, np.float32(0), np.float32(value))
+        return mask[:, :, keys - queries : keys, :keys] > 0
+    return (mask[:, None] if mask.ndim == 3 else mask[:, None, None]) > 0
 
 
-def causal_bias(queries, keys):
-    """Returns what hides later keys; the last query sees all keys."""
-    visible = np.arange(keys) <= np.arange(queries)[:, None] + (keys - queries)
-    return np.where(visible, np.float32(0), np.finfo(np.float32).min)
-
-
-def total(*biases):
-    """Returns the sum of the biases that are there, None without any."""
-    biases = [x for x in biases if x is not None]
-    return sum(biases[1:], biases[0]) if biases else None
-
-
-def with_past(past, x):
-    """Returns keys or values behind those of the past."""
-    return x if past is None else jnp.concatenate([past, x], 2)
+def causal_behind(past):
+    """Returns the limits of queries that stand behind the keys of the past."""
+    return {"causal": True, "shift": 0 if past is None else past.shape[2]}
 
 
 @lowers("com.microsoft::Attention")
@@ -122,11 +117,10 @@ def self_attention(
     query, key, value = (heads_of(x, heads) for x in projections)
     if past is not None:
         key, value = with_past(past[0], key), with_past(past[1], value)
-    shape = query.shape[2], key.shape[2]
-    masked = mask_bias(mask, len(query), *shape, filter_value)
-    causal = causal_bias(*shape) if unidirectional else None
-    out, _ = attend(query, key, value, total(masked, causal, attention_bias), scale)
-    return joined(out), lambda: jnp.stack([key, value])
+    mask = mask_of(mask, len(query), query.shape[2], key.shape[2])
+    limits = causal_behind(None if past is None else past[0]) if unidirectional else {}
+    how = limits, scale, mask, filter_value, attention_bias
+    return attention_of(query, key, value, *how)[0], lambda: jnp.stack([key, value])
 
 
 @lowers("com.microsoft::MultiHeadAttention")
@@ -140,11 +134,11 @@ def multi_head_attention(
     query = heads_of(query, num_heads)
     key, value = (heads_of(x, num_heads) if x.ndim == 3 else x for x in (key, value))
     key, value = with_past(past_key, key), with_past(past_value, value)
-    shape = query.shape[2], key.shape[2]
-    masked = mask_bias(key_padding_mask, len(query), *shape, mask_filter_value)
-    causal = causal_bias(*shape) if unidirectional else None
-    out, scores = attend(query, key, value, total(masked, causal, attention_bias), scale)
-    return joined(out), key, value, scores
+    mask = mask_of(key_padding_mask, len(query), query.shape[2], key.shape[2])
+    limits = causal_behind(past_key) if unidirectional else {}
+    how = limits, scale, mask, mask_filter_value, attention_bias
+    out, scores = attention_of(query, key, value, *how)
+    return out, key, value, scores
 
 
 def projections(query, key, value):
@@ -194,10 +188,16 @@ def group_query_attention(
         query, key = rotated(query, *how), rotated(key, *how)
     query = jnp.swapaxes(query, 1, 2)
     key, value = cached(past_key, key, past, total), cached(past_value, value, past, total)
-    bias = window_bias(positions, key.shape[2], causal, local_window_size, attention_bias)
+    seen = total if length == total else key.shape[2]
+    sides = local_window_size - 1 if local_window_size > 0 else -1, 0 if causal else -1
+    limits, masks = limited((length, seen), *sides, 0, None if length == total else past + length)
+    if attention_bias is not None:
+        masks = *masks, hiding(attention_bias[..., :seen], seen)
+    form = form_of(query, scale or None, cap=softcap or None, **limits)
     sink = jnp.zeros(num_heads) if head_sink is None and smooth_softmax == 1 else head_sink
-    out, scores = attend(query, key, value, bias, scale, sink, softcap)
-    return joined(out), key, value, scores
+    by = attend if sink is None else partial(attend_with_sink, sink)
+    out = by(form, query, key[:, :, :seen], value[:, :, :seen], *masks)
+    return joined(out).astype(query.dtype), key, value
 
 
 def grouped(query, key, value, heads, groups):
@@ -209,17 +209,13 @@ def grouped(query, key, value, heads, groups):
     return split(query, heads), split(key, groups), split(value, groups)
 
 
-def window_bias(positions, keys, causal, window, bias):
-    """Returns what hides keys from queries at positions ``[batch, length]``, plus another bias."""
-    behind = positions[:, :, None] - jnp.arange(keys)
-    visible = behind >= (0 if causal else -positions.shape[1])
-    visible &= jnp.arange(keys) <= positions[:, -1:, None]
-    if window > 0:
-        visible &= behind < window
-    hidden = jnp.where(visible, np.float32(0), np.finfo(np.float32).min)[:, None]
-    if bias is None:
-        return hidden
-    return hidden + jnp.pad(bias, [(0, 0)] * 3 + [(0, keys - bias.shape[-1])])
+def attend_with_sink(sink, form, query, key, value, *masks):
+    """Returns an attention in which a score of each head takes part in the softmax alone."""
+    scores, _ = plain.scores_of(form, query, key, *masks)
+    last = jnp.broadcast_to(sink.reshape(-1, 1, 1), (*query.shape[:3], 1)).astype(scores.dtype)
+    scores = jnp.concatenate([scores, plain.fold(last, key.shape[1])], -1)
+    weights = row_weights(scores)[0][..., :-1].astype(value.dtype)
+    return plain.unfold(pairs(weights, value, (1, 0)), query.shape[2])
 
 
 def cached(cache, x, past, whole):

@@ -56,7 +56,7 @@ update(
         "Sub": jnp.subtract,
         "Tan": jnp.tan,
         "Tanh": jnp.tanh,
-        "Where": jnp.where,
+        "Where": lambda condition, X, Y: lax.select(*jnp.broadcast_arrays(condition, X, Y)),
         "Xor": jnp.logical_xor,
         # Of several operands.
         "Max": lambda data_0: functools.reduce(jnp.maximum, data_0),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anyjax import html_text
+from anyjax.chips.figures import Chip
 from anyjax.html_text import page
-from anyjax.parallel.estimation.chips import Chip
 from anyjax.parallel.estimation.compiled import Compiled
 from anyjax.units import count, duration, size
 

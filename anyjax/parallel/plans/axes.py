@@ -6,13 +6,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from anyjax.errors import WrongArguments
-
-NAMES = {
-    "tp": ("model", "tp", "tensor"),
-    "fsdp": ("fsdp", "data", "dp", "batch", "replica"),
-    "expert": ("expert", "ep"),
-    "sequence": ("sequence", "seq", "sp", "context", "cp"),
-}
+from anyjax.numerics.mesh_axes import NAMES
 
 
 def current_mesh(mesh: Mesh | None) -> Mesh:
@@ -59,11 +53,6 @@ def axis(mesh: Mesh, use: str, allow_any_name: bool = True) -> str:
             do=f'name one so: jax.make_mesh((2, 4), ("data", "{NAMES[use][0]}")), or give rules',
         )
     return names[0]
-
-
-def batch_axes(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
-    """Returns the axes that divide rows of a batch."""
-    return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])
 
 
 def sequence_axis(mesh: Mesh | AbstractMesh) -> str:

@@ -11,8 +11,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anyjax import multiprocess
 from anyjax.errors import WrongArguments
+from anyjax.numerics.mesh_axes import NAMES
 from anyjax.parallel.plans import declared, derived
-from anyjax.parallel.plans.axes import NAMES, axis
+from anyjax.parallel.plans.axes import axis
 
 Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
 Plan = str | Rules  # words joined by "+", or rules

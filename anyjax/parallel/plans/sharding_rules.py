@@ -88,6 +88,15 @@ def _dot(params: Params, ins: Shapes, outs: Shapes) -> ShardingRule:
     return ShardingRule([x, y], [[*range(count)]])
 
 
+def _attention(params: Params, ins: Shapes, outs: Shapes) -> ShardingRule:
+    """Returns the rule of an attention: kernels have whole rows of some of the heads."""
+
+    def factors(x: Shape) -> Factors:
+        return [i if i < 2 and n > 1 else None for i, n in enumerate(x)]
+
+    return ShardingRule([*map(factors, ins)], [*map(factors, outs)])
+
+
 def _ragged_dot(params: Params, ins: Shapes, outs: Shapes) -> ShardingRule:
     """Returns the rule of a grouped product, whose rows meet the matrix of their group.
 
@@ -287,5 +296,6 @@ RULES: dict[str, Callable[[Params, Shapes, Shapes], ShardingRule]] = {
     "dot_general": _dot, "ragged_dot_general": _ragged_dot, "conv_general_dilated": _convolution,
     "reshape": _reshape, "transpose": _transpose, "broadcast_in_dim": _broadcast,
     "squeeze": _squeeze, "dynamic_update_slice": _update, "gather": _gather, "slice": _slice,
-    "stack": _stack,
+    "stack": _stack, "attention": _attention, "attention_tangent": _attention,
+    "attention_gradient": _attention,
 }  # fmt: skip

@@ -23,7 +23,8 @@ from anyjax.parity.sides.store import Store
 from anyjax.parity.sides.torch_operators import Operator, Recorder
 from anyjax.parity.sides.wide import WIDE, wide
 from anyjax.torch.core import interop
-from anyjax.torch.state.module_copy import shell
+from anyjax.torch.core.lifting import untransformed
+from anyjax.torch.objects.copies import shell
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -220,6 +221,7 @@ def replaced(tree: PyTree, arrays: list[np.ndarray] | None) -> PyTree | None:
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """Returns a copy of a tensor's values as they are now; bfloat16 stays bfloat16."""
+    tensor = untransformed(tensor)
     if tensor.dtype is torch.bfloat16:
         return tensor.float().numpy(force=True).astype(ml_dtypes.bfloat16)
     return tensor.numpy(force=True).copy()

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax import reversible
 from anyjax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
-from anyjax.stablehlo.control_flow import reversible
 from anyjax.stablehlo.core.static_values import Value, as_jax, is_known
 
 

@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from anyjax.errors import AnyjaxError
+from anyjax.numerics.wide_integers import Checks
 from anyjax.stablehlo import custom_calls
 from anyjax.stablehlo.core.region import Module, Operation, Region
 from anyjax.stablehlo.core.schema import overloads, table
@@ -34,8 +36,8 @@ class Body:
 class Run:
     """Evaluates the functions of a module."""
 
-    def __init__(self, module: Module):
-        self.module = module
+    def __init__(self, module: Module, checks: Checks | None = None):
+        self.module, self.checks = module, checks
 
     def function(self, name: str, args: Sequence[Value]) -> list[Any]:
         """Evaluates a function."""
@@ -78,6 +80,9 @@ class Run:
         kinds = [kind for kind, _ in op.arguments]
         ready = [_ready(op, *triple) for triple in zip(kinds, annotations, arguments)]
         out = row.lowering(*ready)
+        kind = op.types[0] if op.types else None
+        if self.checks is not None and getattr(kind, "wide", None) == np.int64:
+            self.checks.note(op.name, row.lowering, ready, out)
         return out if isinstance(out, (list, tuple)) else [out]
 
     def custom_call(self, op: Operation, target: str, operands: list, attributes: dict) -> Any:

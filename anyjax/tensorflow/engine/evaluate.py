@@ -11,6 +11,7 @@ import jax
 
 from anyjax import trees
 from anyjax.calls.taps import Readings
+from anyjax.numerics.wide_integers import Checks
 from anyjax.stablehlo.core.draws import Draws
 from anyjax.stablehlo.core.origins import NONE, Origin, Origins
 from anyjax.stablehlo.core.static_values import as_jax, is_known, known
@@ -24,6 +25,7 @@ from anyjax.tensorflow.engine import bridge, diagnostics, layers, tables  # noqa
 from anyjax.tensorflow.engine.folding import fold
 from anyjax.tensorflow.engine.graph import Library
 
+INT64 = 9  # of tf.DType
 PASSING = {  # their outputs are those of one function
     "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase",
 }  # fmt: skip
@@ -47,6 +49,7 @@ class Run(Draws):
         self.least: dict[int, tuple] = {}  # id of a size -> size, lower bound
         self.stack: list[str] = []
         self.origins = Origins()
+        self.checks = Checks()
 
     def graph(
         self, graph: Graph, inputs: Sequence[Any], origins: Sequence[Origin] | None = None
@@ -132,7 +135,11 @@ class Run(Draws):
                 arguments.append(self.entries(inputs[what]))
             else:
                 arguments.append(known(inputs[what], kind))
-        return row.lowering(*arguments)
+        out = row.lowering(*arguments)
+        attributes = node.proto.attr
+        if attributes["DstT" if node.op == "Cast" else "T"].type == INT64:
+            self.checks.note(node.op, row.lowering, arguments, out)
+        return out
 
     def call(self, name: Any, inputs: Sequence[Any], outputs: Iterable[int] | None = None) -> tuple:
         """Computes outputs of a function of the library; the others are None."""
@@ -151,7 +158,7 @@ class Run(Draws):
         readings = self.readings and self.readings.nested()
         library = self.library if library is None else library
         run = type(self)(library, dict(self.variables), rng, readings)
-        run.initial, run.stack = self.initial, list(self.stack)
+        run.initial, run.stack, run.checks = self.initial, list(self.stack), self.checks
         run.origins = Origins(self.origins.values, self.origins.origins)
         return run
 

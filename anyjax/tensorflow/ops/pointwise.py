@@ -314,9 +314,7 @@ table.update(
 
 @lowers("SelectV2")
 def select(condition, t, e):
-    if condition.shape == t.shape == e.shape:
-        return lax.select(condition, t, e)
-    return jnp.where(condition, t, e)
+    return lax.select(*jnp.broadcast_arrays(condition, t, e))
 
 
 @lowers("Select")

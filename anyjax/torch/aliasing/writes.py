@@ -7,13 +7,15 @@ refused.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
+from anyjax.torch.aliasing import leaves
 from anyjax.torch.aliasing.no_grad_views import DETACH, functional
 from anyjax.torch.aliasing.overlapping import MAKERS
+from anyjax.torch.core import sizes
 from anyjax.torch.core.lifting import inner, lift
 from anyjax.torch.core.tensor import JaxTensor
 
@@ -30,7 +32,7 @@ def call(mode, func, args, kwargs) -> Any:
         if mode.detached.writable(func, args[0]):
             target = mode.detached.original(args[0])
             with torch.no_grad():
-                write(mode, func, (target, *args[1:]), kwargs)
+                write(mode, func, target, *args[1:], **kwargs)
             return args[0]
     out = called(mode, func, args, kwargs)
     if func in DETACH and functional(args[0]):
@@ -46,28 +48,25 @@ def call(mode, func, args, kwargs) -> Any:
 
 
 def called(mode, func, args, kwargs) -> Any:
-    """Returns the function, a write inside ``no_grad`` as one."""
-    if not torch.is_grad_enabled() and args and is_write(func):
-        return write(mode, func, args, kwargs)
-    if not torch.is_grad_enabled() and functional(kwargs.get("out")):
-        return into(mode, func, args, kwargs)
-    return func(*args, **kwargs)
+    """Returns the function; what it writes lies where it did in memory."""
+    if not args or not is_write(func):
+        return func(*args, **kwargs)
+    run = func if torch.is_grad_enabled() else partial(write, mode, func)
+    if not functional(args[0]) or sizes.symbolic(args[0].shape) or args[0].is_contiguous():
+        return run(*args, **kwargs)
+    mode.trace.target, outer = args[0], mode.trace.target
+    try:
+        return run(*args, **kwargs)
+    finally:
+        mode.trace.target = outer
 
 
-def into(mode, func, args, kwargs) -> Any:
-    """``out=`` inside ``no_grad``: the target keeps its gradient."""
-    out = kwargs["out"]
-    results = func(*args, **{k: v for k, v in kwargs.items() if k != "out"})
-    if results.shape != out.shape or not torch.can_cast(results.dtype, out.dtype):
-        return func(*args, **kwargs)  # torch resizes, or raises
-    return call(mode, torch.Tensor.copy_, (out, results), {})
-
-
-def write(mode, func, args, kwargs) -> Any:
-    """Returns a write that autograd does not see."""
+def write(mode, func, *args, **kwargs) -> Any:
+    """Returns a write that autograd does not see: a leaf that shares the memory stays one."""
     mode.trace.writing = True
     try:
-        return func(*args, **kwargs)
+        with leaves.kept(mode.trace.leaves.values(), args[0]):
+            return func(*args, **kwargs)
     finally:
         mode.trace.writing = False
 

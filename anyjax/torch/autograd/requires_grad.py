@@ -4,7 +4,6 @@ and the calls that change it.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ import jax
 import torch
 
 from anyjax.errors import Unsupported
-from anyjax.torch.aliasing.no_grad import with_gradient_of
+from anyjax.torch.aliasing.leaves import hold, set_array
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.lifting import array_of, inner
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient
@@ -112,13 +111,6 @@ def made_of_an_input(tensor: torch.Tensor, jax_tensor: JaxTensor) -> None:
     private.replace(tensor, new)
 
 
-def hold(jax_tensor: JaxTensor, tensor: torch.Tensor) -> None:
-    """The functional tensor gets the gradient of what it holds now in ``.grad``."""
-    jax_tensor.holder = weakref.ref(tensor)
-    if (tape := current_trace.trace().tape) is not None:
-        tape.leaves.append(jax_tensor)
-
-
 def set_data(mode, func, args, kwargs) -> Any:
     """``x.data = y``: another value, whose gradient is that of ``x``; what shared memory with it
     keeps the old one.
@@ -129,14 +121,7 @@ def set_data(mode, func, args, kwargs) -> Any:
         return NotImplemented
     if jax_tensor.shape != value.shape or jax_tensor.dtype != value.dtype:
         return NotImplemented
-    array = array_of(value)
-    new = jax_tensor.alone()
-    new.array = with_gradient_of(jax_tensor.array, array)
-    if (tape := current_trace.trace().tape) is not None:
-        tape.note(lambda before: [with_gradient_of(before, array)], [jax_tensor], [new])
-    if jax_tensor.holder is not None:
-        hold(new, tensor)
-    private.replace(tensor, new)
+    set_array(tensor, array_of(value))
     return None
 
 

@@ -85,7 +85,8 @@ def check(tape: Tape, tensors: Sequence[JaxTensor]) -> None:
     """Raises Unsupported where the tape does not show how one of them came about."""
     seen = {id(x): x for x in tensors}
     for entry in reversed(tape):
-        if any(seen.pop(id(x), None) is not None for x in entry.outs):
+        results = [seen.pop(id(x), None) for x in entry.outs]
+        if any(x is not None for x in results):
             seen |= {id(x): x for x in entry.ins if needs_gradient(x)}
     for x in seen.values():
         if x.holder is None:

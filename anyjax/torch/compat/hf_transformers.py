@@ -12,6 +12,7 @@ from anyjax.errors import DataDependent
 from anyjax.private_names import Target
 from anyjax.torch.compat.patches import mentions, replaces
 from anyjax.torch.control_flow.branches import undivided
+from anyjax.torch.control_flow.experts import in_parts
 from anyjax.torch.core import private, sizes
 from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.mask_limits import Limits, note
@@ -34,9 +35,11 @@ def _asked() -> bool:
 @replaces(private.EXPERTS, probe=_called(private.EXPERTS))
 def get_interface(original, self, implementation, default):
     """Returns the loop over the experts that are hit, or the same as grouped products over all of
-    them.
+    them, which a mesh divides.
     """
     chosen = original(self, implementation, default)
+    if chosen is self["grouped_mm"]:
+        return in_parts(chosen)
     if chosen is not default:
         return chosen
 
@@ -45,7 +48,7 @@ def get_interface(original, self, implementation, default):
             with undivided():
                 return default(module, *args, **kwargs)
         except DataDependent:
-            return self["grouped_mm"](module, *args, **kwargs)
+            return in_parts(self["grouped_mm"])(module, *args, **kwargs)
 
     return forward
 

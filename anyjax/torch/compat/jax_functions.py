@@ -1,17 +1,18 @@
-"""JAX's functions on tensors of a trace: ``jax.numpy`` and ``jax.debug.print``."""
+"""JAX's functions on tensors of a trace: ``jax.numpy``, ``jax.debug.print``, and Models."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 
 from anyjax import trees
 from anyjax.errors import AnyjaxError, Unsupported
+from anyjax.torch.compat.module_calls import inlined
 from anyjax.torch.compat.patches import replaces
 from anyjax.torch.core import current_trace, diagnostics, interop, private
 from anyjax.torch.core.lifting import array_of
@@ -47,6 +48,15 @@ def debug(original: Callable, *args: PyTree, **kwargs: PyTree) -> None:
     is_tensor = lambda x: isinstance(x, torch.Tensor)
     args, kwargs = jax.tree.map(array, trees.register((args, kwargs)), is_leaf=is_tensor)
     original(*args, **kwargs)
+
+
+@replaces(private.CALL_MODEL, private.APPLY_MODEL)
+def model(original: Callable, *args: PyTree, **kwargs: PyTree) -> Any:
+    """Computes a Model of any framework as a part of the program, where it is given tensors."""
+    leaves = jax.tree.leaves(trees.register((args, kwargs)))
+    if not any(isinstance(x, torch.Tensor) for x in leaves):
+        return original(*args, **kwargs)
+    return inlined(original, args, kwargs)
 
 
 @contextlib.contextmanager

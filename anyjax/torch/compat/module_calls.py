@@ -11,9 +11,10 @@ import jax
 import torch
 
 from anyjax import trees
+from anyjax.torch.autograd.jax_program import Program, flat
 from anyjax.torch.core import current_trace, private
-from anyjax.torch.core.dtypes import of_input, to_jax
-from anyjax.torch.core.lifting import array_of, inner, lift
+from anyjax.torch.core.dtypes import to_jax
+from anyjax.torch.core.lifting import array_of, inner, lift, untransformed
 from anyjax.torch.core.tensor import JaxTensor, origins_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _on_plain(edit: Callable[[PyTree], PyTree], inputs: PyTree) -> Any:
 def arrays(tree: PyTree) -> Any:
     """Returns a tree with arrays in the place of tensors, as they are now."""
     is_tensor = lambda x: isinstance(x, torch.Tensor)
-    array = lambda x: array_of(x) if isinstance(x, torch.Tensor) else x
+    array = lambda x: array_of(untransformed(x)) if isinstance(x, torch.Tensor) else x
     return trees.plain_dicts(jax.tree.map(array, trees.register(tree), is_leaf=is_tensor))
 
 
@@ -80,16 +81,26 @@ def on_tensors(function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTre
     """Returns a function of arrays as one of tensors; dtypes stay torch's where JAX's stay."""
 
     def edited(out: PyTree) -> PyTree:
-        tensors = [x for x in jax.tree.leaves(trees.register(out)) if isinstance(x, torch.Tensor)]
-        origins = origins_of([inner(x) for x in tensors])
-        dtypes = {to_jax(x.dtype): x.dtype for x in tensors}
+        leaves, structure = jax.tree.flatten(((trees.register(out),), {}))
+        tensors = {i: x for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
+        if any(private.level_of(x) != -1 for x in tensors.values()):  # torch.func asks about it
+            constants = {i: x for i, x in enumerate(leaves) if i not in tensors}
+            return Program(flat(function, structure, (*tensors,), constants))(*tensors.values())
+        origins = origins_of([inner(x) for x in tensors.values()])
+        dtypes = {to_jax(x.dtype): x.dtype for x in tensors.values()}
 
         def tensor(x: Any) -> Any:
             if not trees.is_array(x):
                 return x
             array = jax.numpy.asarray(x)
-            return lift(JaxTensor(array, dtypes.get(array.dtype) or of_input(array.dtype), origins))
+            return lift(JaxTensor(array, dtypes.get(array.dtype), origins))
 
         return jax.tree.map(tensor, function(arrays(out)))
 
     return edited
+
+
+def inlined(function: Callable[..., PyTree], args: tuple, kwargs: dict[str, PyTree]) -> Any:
+    """Returns what a function of arrays gives for tensors of the trace that goes on."""
+    apply = on_tensors(lambda call: function(*call[0], **call[1]))
+    return current_trace.trace().whole(apply, (args, kwargs))

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from anyjax.private_names import Target, check_version, gone
-from anyjax.torch.core import current_trace
+from anyjax.torch.core import current_trace, private
 
 ABSENT = object()
 
@@ -203,7 +203,8 @@ def reaches(patch: Patch, probe: Callable[[], object]) -> bool:
 
     patch = dataclasses.replace(patch, replacement=reached)
     in_this_thread = lambda: threading.get_ident() == thread
-    with applied([patch], in_this_thread), torch.random.fork_rng(devices=[]), torch.no_grad():
+    unmoded, generator = private.without_modes(), torch.random.fork_rng(devices=[])
+    with unmoded, generator, torch.no_grad(), applied([patch], in_this_thread):
         try:
             return probe() is True
         except Reached:

@@ -10,6 +10,7 @@ import torch
 
 from anyjax.torch.compat.patches import replaces
 from anyjax.torch.core import current_trace, private
+from anyjax.torch.core.lifting import inner
 
 
 @replaces(*private.MANUAL_SEED)
@@ -22,18 +23,11 @@ def manual_seed(original, seed):
 
 @replaces(*private.GET_RNG_STATE)
 def get_rng_state(original):
-    """Reads the generator that draws."""
-    default = current_trace.trace().generators.default
-    return original() if default is None else default.get_state()
+    """Reads the state that draws follow from."""
+    return current_trace.trace().generators.state()
 
 
 @replaces(*private.SET_RNG_STATE)
 def set_rng_state(original, new_state):
-    """Sets the trace's generator; with the state of torch's own, as on leaving
-    ``torch.random.fork_rng``, draws follow from the key again.
-    """
-    generators = current_trace.trace().generators
-    generators.default = None
-    if not torch.equal(new_state, torch.default_generator.get_state()):
-        generators.default = torch.Generator()
-        generators.default.set_state(new_state)
+    """Draws from a state on, as on leaving ``torch.random.fork_rng``."""
+    current_trace.trace().generators.restore(inner(new_state))

@@ -18,7 +18,9 @@ from anyjax.torch.control_flow.flex_attention import flex_attention
 from anyjax.torch.control_flow.region import Closed, Region
 from anyjax.torch.core import diagnostics, private
 from anyjax.torch.core.lifting import array_of
+from anyjax.torch.core.mask_limits import limits_of, note
 from anyjax.torch.core.pytrees import flatten
+from anyjax.torch.core.tensor import value_of
 
 
 def each(mode, region: Region, key, *arrays):
@@ -39,20 +41,19 @@ def cond(mode, pred, true_fn, false_fn, operands):
 
 
 def while_loop(mode, cond_fn, body_fn, carried_inputs, additional_inputs):
-    """``lax.while_loop``; Python integers in the carry become tensors."""
+    """A loop with derivatives in both modes; Python integers in the carry become tensors."""
+    from anyjax.reversible import while_loop as loop  # it loads Pallas
+
     with mode:
         carried = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in carried_inputs]
-    test = Closed(mode, lambda *xs: cond_fn(*xs, *additional_inputs), carried)
+    condition = Closed(mode, lambda *xs: cond_fn(*xs, *additional_inputs), carried)
     body = Closed(mode, lambda *xs: list(body_fn(*xs, *additional_inputs)), carried)
     key = mode.trace.keys.split(1)
     fold_in = lambda count: None if key is None else jax.random.fold_in(key[0], count)
 
-    def step(carry):
-        count, arrays = carry
-        return count + 1, each(mode, body, fold_in(count), *arrays)
-
-    start = (jax.numpy.int32(0), body.arrays)
-    _, out = lax.while_loop(lambda c: test(*c[1])[0].reshape(()), step, start)
+    test = lambda count, *arrays: condition(*arrays)[0].reshape(())
+    step = lambda count, *arrays: [count + 1, *each(mode, body, fold_in(count), *arrays)]
+    _, *out = loop(test, step, [jax.numpy.int32(0), *body.arrays])
     return tuple(body.rebuild(out))
 
 
@@ -113,7 +114,14 @@ def checkpoint(original, function, *args, **kwargs):
         return function(*args, **kwargs)
 
     region = Region(mode, call, leaves)
-    out, written = jax.checkpoint(lambda *arrays: (region(*arrays), region.written))(*region.arrays)
+
+    def run(*arrays):
+        for tensor, array in zip(region.tensors, arrays):
+            if limits := limits_of(value_of(tensor)):
+                note(array, limits)
+        return region(*arrays), region.written
+
+    out, written = jax.checkpoint(run)(*region.arrays)
     for name, array in written.items():
         tensor = mode.trace.state[name]
         tensor.copy_(region.wrap(array, tensor.dtype))

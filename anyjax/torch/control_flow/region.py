@@ -31,6 +31,7 @@ class Region:
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self.tensors = [inner(leaves[i]) for i in self.places]
         self.out: Any = None
+        self.origins: list[int] = []
         self.written: dict[str, jax.Array] = {}
 
     @property
@@ -58,6 +59,7 @@ class Region:
                 inside.array = old
             reset(t, inside)
         self.out = [x.dtype if isinstance(x, torch.Tensor) else x for x in results], structure
+        self.origins = [getattr(x, "origins", 0) for x in results]
         return [strong(array_of(x)) for x in results if isinstance(x, torch.Tensor)]
 
     def wrap(self, array, dtype, origins=0) -> torch.Tensor:
@@ -68,7 +70,10 @@ class Region:
         """torch's output, of the arrays that stand for its tensors."""
         static, structure = self.out
         rest = iter(arrays)
-        leaves = [self.wrap(next(rest), x) if isinstance(x, torch.dtype) else x for x in static]
+        leaves = [
+            self.wrap(next(rest), x, origins) if isinstance(x, torch.dtype) else x
+            for x, origins in zip(static, self.origins)
+        ]
         return tree_unflatten(leaves, structure)
 
 

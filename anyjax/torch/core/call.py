@@ -89,6 +89,8 @@ class Call:
             if value is REQUIRED:
                 raise TypeError(f"{self.op} misses its argument {p.name!r}")
             if kind == "dtype":
+                if self.range and value is torch.int64:  # in which torch counts, too
+                    values = [int(x) if isinstance(x, float) else x for x in values]
                 value = dtypes.to_jax(value)
             elif kind == "array":
                 if isinstance(value, torch.Tensor):
@@ -105,20 +107,21 @@ class Call:
                 value = sizes.to_jax(value, as_number=i in self.numbers)
             values.append(value)
         if self.pointwise:
-            self._promote(values, operands, args, kwargs)
+            first = operands[0].dtype
+            for x in operands:
+                if x.dtype is not first:
+                    self._promote(values, operands, args, kwargs)
+                    break
         if self.shifts and isinstance(values[1], int) and operands[0].dtype is torch.int64:
             most = 1 << max(0, min(values[1], 62))
             fitting(np.array(most))  # says that torch's bits would be lost
         return values, operands
 
     def _promote(self, values: list[object], operands: list[torch.Tensor], args, kwargs) -> None:
-        """Casts mixed operands to torch's common dtype, in place.
+        """Casts operands of several dtypes to torch's common one, in place.
 
         What makes floats of integers takes them as floats: the common one may not hold a scalar.
         """
-        first = operands[0].dtype
-        if len(operands) == 1 or all(t.dtype is first for t in operands):
-            return
         result = self.common(operands, values)
         if not result.is_floating_point and not result.is_complex:
             result = result_dtypes.floats(self.op, operands, args, kwargs) or result
@@ -177,7 +180,9 @@ class Call:
         if not isinstance(out, jax.Array):
             return out
         dtype = dtypes.TO_TORCH[out.dtype]
-        if dtype in result_dtypes.NARROW:
+        if dtype in result_dtypes.NARROW and not (
+            dtype is torch.float32 and self.dtype_at is None and result_dtypes.is_single(operands)
+        ):
             wide = x64()
             if dtype is torch.int32 or not wide:
                 dtype = result_dtypes.dtype_of(self, dtype, operands, args, kwargs, place)

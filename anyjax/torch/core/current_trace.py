@@ -23,7 +23,7 @@ def active() -> bool:
 @contextlib.contextmanager
 def entered(new: object) -> Iterator[None]:
     """``new`` is this thread's trace for a while."""
-    outer, _THREAD.trace = trace(), new
+    outer, _THREAD.trace = getattr(_THREAD, "trace", None), new
     try:
         yield
     finally:

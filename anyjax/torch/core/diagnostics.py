@@ -115,6 +115,11 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
     )
 
 
+def reads_memory(error: Exception) -> bool:
+    """Returns whether this is torch's complaint about memory that a tensor on JAX has none of."""
+    return any(text in str(error) for text in ("data pointer", "data is not allocated"))
+
+
 def unknown_size(what: str) -> DataDependent:
     """Returns the error for a size that is needed as a number, where the program leaves it open."""
     return DataDependent(

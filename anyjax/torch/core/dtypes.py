@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -72,6 +73,32 @@ def of_input(dtype: np.dtype) -> torch.dtype:
     """
     dtype = TO_TORCH[np.dtype(dtype)]
     return torch.int64 if dtype is torch.int32 and not x64() else dtype
+
+
+def widened(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+    """Returns an array as it is, one of a dtype that torch has not in one that holds its values.
+
+    Raises:
+      Unsupported: torch has none, as for the keys of random numbers.
+
+    Example:
+      >>> widened(jnp.ones(2, "int4")).dtype
+      dtype('int8')
+    """
+    if array.dtype in TO_TORCH:
+        return array
+    for kind, dtype in (
+        (jnp.signedinteger, "int8"),
+        (jnp.unsignedinteger, "uint8"),
+        (jnp.floating, "float32"),
+    ):
+        if jnp.issubdtype(array.dtype, kind):
+            return array.astype(dtype)
+    raise Unsupported(
+        f"an array of {array.dtype} as a tensor",
+        why="torch has no such dtype",
+        do="pass the numbers that it stands for, of a key jax.random.key_data(key)",
+    )
 
 
 def _category(dtype: torch.dtype) -> int:

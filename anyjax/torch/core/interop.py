@@ -1,23 +1,31 @@
-"""Weights between torch and JAX."""
+"""Weights and inputs between torch and JAX."""
 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
-from anyjax import multiprocess
+from anyjax import multiprocess, trees
 from anyjax.dtypes import fitting, x64
 from anyjax.errors import Unsupported
 from anyjax.torch.core import private
-from anyjax.torch.core.dtypes import TO_JAX, TO_TORCH, WIDE
+from anyjax.torch.core.dtypes import TO_JAX, TO_TORCH, WIDE, widened
 from anyjax.torch.core.tensor import JaxTensor
 
 SHARE = 1 << 20  # bytes; below, a copy costs less than the bookkeeping
 ALIGNED = 64  # bytes, what XLA asks of memory from outside
+USERS = 3  # of a storage: the module's tensor, the one without gradient, the storage as an object
 _FUNCTIONALIZE = private.DispatchKeySet(private.FUNCTIONALIZE)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Returns whether the elements of a tensor could be those of an array."""
+    return tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
@@ -36,12 +44,16 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     if isinstance(tensor, JaxTensor):
         return tensor.array
     # A trace may be going on: its modes must not see this, functional memory would not outlive it.
-    with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
-        return _to_jax(tensor.detach())
+    listed, JaxTensor.living = JaxTensor.living, None  # torch code never holds the copy
+    try:
+        with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
+            return _to_jax(tensor.detach())
+    finally:
+        JaxTensor.living = listed
 
 
 def _to_jax(tensor: torch.Tensor) -> jax.Array:
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+    if not is_dense(tensor) or tensor.device.type == "meta":
         raise Unsupported(
             f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} has no JAX array",
             do="give a dense tensor with values: tensor.to_dense(), tensor.dequantize()",
@@ -72,11 +84,14 @@ def _shared(tensor: torch.Tensor) -> jax.Array | None:
     write.
 
     torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from
-    outside.
+    outside. A numpy array that saw the memory before is no such writer: it has the address, and a
+    tensor of its own behind it, which counts as a user of the storage.
     """
     size = tensor.numel() * tensor.element_size()
     fits = tensor.device.type == "cpu" and tensor.is_contiguous() and size >= SHARE
     if not fits or tensor.is_conj() or tensor.is_neg() or private.data_address(tensor) % ALIGNED:
+        return None
+    if private.storage_users(tensor.untyped_storage()._cdata) > USERS:
         return None
     try:
         clone = private.lazy_clone(tensor)
@@ -109,7 +124,7 @@ def to_torch(array: jax.Array) -> torch.Tensor:
             why="this one holds a part of it only",
             do="anyjax.save_pretrained(model, folder) or model.save(folder), called in all of them",
         )
-    values = np.array(jax.device_get(array), order="C")
+    values = np.array(jax.device_get(widened(array)), order="C")
     dtype = TO_TORCH[values.dtype]
     if values.dtype.kind == "V" or (dtype.itemsize < 4 and dtype.is_floating_point):
         bits = torch.from_numpy(values.view(f"u{values.dtype.itemsize}"))
@@ -142,7 +157,24 @@ def view_as_jax(tensor: torch.Tensor) -> jax.Array:
 
 def view_as_torch(array: jax.Array) -> torch.Tensor:
     """Returns an array as a tensor in the same memory if it is on one CPU device, else a copy."""
+    array = jax.numpy.asarray(widened(array))
     devices = [*array.devices()]
     if len(devices) == 1 and devices[0].platform == "cpu" and array.size:
         return torch.from_dlpack(array)
     return to_torch(array)
+
+
+def input_tensor(leaf: Any, origin: int) -> Any:
+    """Returns an input leaf as a tensor: a constant of the trace if its values are known, else
+    traced.
+    """
+    if isinstance(leaf, trees.Constant):
+        return torch.from_numpy(leaf.array.copy())  # the user's own, which may be read-only
+    if isinstance(leaf, torch.Tensor):
+        return JaxTensor(to_jax(leaf), leaf.dtype, origin)
+    if not trees.is_array(leaf):
+        return leaf
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        leaf = widened(fitting(np.asarray(leaf)))
+        return JaxTensor(jnp.asarray(leaf), TO_TORCH[leaf.dtype], origin)
+    return JaxTensor(jnp.asarray(leaf), None, origin)  # may be narrowed

@@ -26,7 +26,10 @@ CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that g
 def lift(tree: PyTree) -> Any:
     """Tensors of the trace into functional tensors, which torch code may write to."""
     if isinstance(tree, torch.Tensor):
-        return tree if private.is_functional(tree) else private.to_functional(tree)
+        if not private.is_functional(tree):
+            tree = private.to_functional(tree)
+            private.forbid_pointer(tree)  # C++ would read from address 0
+        return tree
     return map_tensors(lift, tree)
 
 
@@ -42,6 +45,14 @@ def inner(tensor: torch.Tensor) -> torch.Tensor:
     with private.DisableTorchFunction():  # constants that torch makes again are none from outside
         private.sync(tensor)
     return private.from_functional(tensor)
+
+
+def untransformed(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns what a tensor inside of ``torch.func`` stands for, all of a batch, rows first."""
+    while private.level_of(tensor) != -1:
+        axis, tensor = private.batch_axis(tensor), private.unwrapped(tensor)
+        tensor = tensor if axis == -1 else tensor.movedim(axis, 0)
+    return tensor
 
 
 def value_in(tensor: torch.Tensor) -> jax.Array | torch.Tensor:

@@ -5,15 +5,16 @@ unless it is asked not to.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import jax
 import torch
 
 from anyjax.errors import WrongArguments
+from anyjax.numerics.attention import by_formula
 
-Option = Literal["torch", "default", "highest"]
+Option = Literal["torch", "default", "highest", "exact"]
 OF_TORCH = {"highest": "highest", "high": "high", "medium": "default"}
 
 
@@ -23,21 +24,25 @@ class Precision(NamedTuple):
     Attributes:
       products: of matrices.
       convolutions: the same for convolutions, which torch has a flag of its own for.
+      formula: attention is its formula, not the kernels of the platform.
     """
 
     products: str | None
     convolutions: str | None
+    formula: bool = False
 
     def __str__(self) -> str:
         if self.products is None:
             return "JAX's default"
-        return f"{self.products} for products, {self.convolutions} for convolutions"
+        attention = ", attention by its formula" if self.formula else ""
+        return f"{self.products} for products, {self.convolutions} for convolutions{attention}"
 
     def around(self) -> contextlib.AbstractContextManager:
         """Makes the context in which products are traced."""
         if self.products is None:
             return contextlib.nullcontext()
-        return jax.default_matmul_precision(self.products)
+        products = jax.default_matmul_precision(self.products)
+        return _with_formula(products) if self.formula else products
 
     @property
     def asks(self) -> bool:
@@ -51,6 +56,12 @@ class Precision(NamedTuple):
         that is meant for float32.
         """
         return jax.default_matmul_precision("default")
+
+
+@contextlib.contextmanager
+def _with_formula(products: contextlib.AbstractContextManager) -> Iterator[None]:
+    with products, by_formula():
+        yield
 
 
 NARROW = {torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
@@ -93,8 +104,10 @@ def precision_of(option: Option) -> Precision:
             return UNASKED
         case "highest":
             return Precision("highest", "highest")
+        case "exact":
+            return Precision("highest", "highest", formula=True)
     raise WrongArguments(
         f"precision={option!r}",
-        why="it is one of torch, default and highest",
+        why="it is one of torch, default, highest and exact",
         do='leave it out for what torch computes, or pass precision="default" for JAX\'s own',
     )

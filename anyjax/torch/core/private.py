@@ -26,16 +26,29 @@ FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
 AUTOCAST_CPU = need("torch._C.DispatchKey.AutocastCPU", "torch.autocast inside forward")
 COMPOSITE = need("torch._C.DispatchKey.CompositeImplicitAutograd", DECOMPOSE)
 CPU = need("torch._C.DispatchKey.CPU", "operators of torch.library")
+AUTOGRAD = need("torch._C.DispatchKey.Autograd", "operators of torch.library")
 DENSE = need("torch._C.DispatchKey.CompositeExplicitAutograd", CONTROL)
 TorchDispatchMode: Any = need("torch.utils._python_dispatch.TorchDispatchMode", DISPATCH)
+without_modes = need("torch.utils._python_dispatch._disable_current_modes", DISPATCH)
 make_wrapper = need("torch.Tensor._make_wrapper_subclass", "tensors around JAX arrays")
+forbid_pointer = need("torch._C._set_throw_on_mutable_data_ptr", "tensors around JAX arrays")
 no_torch_function = need("torch._C._disabled_torch_function_impl", "tensors around JAX arrays")
 no_torch_dispatch = need("torch._C._disabled_torch_dispatch_impl", "subclasses of tensors")
 subclasses_are_asked = need("torch._C._is_torch_function_enabled", "subclasses of tensors")
 DisableTorchDispatch = need("torch._C._DisableTorchDispatch", "copies of tensors on JAX")
 DisableTorchFunction = need("torch._C.DisableTorchFunction", DISPATCH)
+DisableTorchFunctionSubclass = need("torch._C.DisableTorchFunctionSubclass", DISPATCH)
 function_modes = need("torch.overrides._get_current_function_mode_stack", DISPATCH)
+below_autograd = need("torch._C._after_autograd_keyset", WEIGHTS)
 BelowAutograd = need("torch._C._AutoDispatchBelowAutograd", "composite operators as a whole")
+included_keys = need("torch._C._dispatch_tls_local_include_set", DISPATCH)
+excluded_keys = need("torch._C._dispatch_tls_local_exclude_set", DISPATCH)
+ForceKeys = need("torch._C._ForceDispatchKeyGuard", DISPATCH)
+pop_function_mode = need("torch.overrides._pop_mode", DISPATCH)
+push_function_mode = need("torch.overrides._push_mode", DISPATCH)
+dispatch_modes = need("torch.utils._python_dispatch._get_current_dispatch_mode_stack", DISPATCH)
+pop_dispatch_mode = need("torch.utils._python_dispatch._pop_mode", DISPATCH)
+push_dispatch_mode = need("torch.utils._python_dispatch._push_mode", DISPATCH)
 is_excluded = need("torch._C._dispatch_tls_is_dispatch_key_excluded", DECOMPOSE)
 set_excluded = need("torch._C._dispatch_tls_set_dispatch_key_excluded", DECOMPOSE)
 OpOverload: Any = need("torch._ops.OpOverload", DISPATCH)
@@ -43,6 +56,7 @@ OpOverloadPacket: Any = need("torch._ops.OpOverloadPacket", DISPATCH)
 enable_functionalization = need("torch._enable_functionalization", VIEWS)
 disable_functionalization = need("torch._disable_functionalization", VIEWS)
 is_functional = need("torch._is_functional_tensor", VIEWS)
+is_base = need("torch._is_functional_tensor_base", VIEWS)
 to_functional = need("torch._to_functional_tensor", VIEWS)
 from_functional = need("torch._from_functional_tensor", VIEWS)
 sync = need("torch._sync", VIEWS)
@@ -56,6 +70,17 @@ output_strides = need("torch._prims_common.compute_elementwise_output_strides", 
 get_mkldnn = need("torch._C._get_mkldnn_enabled", "LSTMs and convolutions as whole operators")
 python_kernels = need("torch._C._EnablePythonDispatcher", "symbolic sizes")
 set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as whole operators")
+
+
+def has_kernel(op: Any, *keys: Any) -> bool:
+    """Returns whether an operator has a kernel for one of these keys; not one that is TorchScript's
+    alone, or was of a library that is gone.
+    """
+    try:
+        return any(map(op.has_kernel_for_dispatch_key, keys))
+    except RuntimeError:
+        return False
+
 
 # What torch itself computes operators by.
 decompositions = need("torch._decomp.decomposition_table", DECOMPOSE)
@@ -85,6 +110,18 @@ while_loop_op = optional("torch._higher_order_ops.while_loop:while_loop_op", CON
 flex_attention_op = optional("torch._higher_order_ops.flex_attention:flex_attention", CONTROL)
 
 
+_frames = need("torch._C._dynamo:eval_frame", COMPILE)
+_skip = need("torch._C._dynamo.eval_frame:_FrameAction.SKIP", COMPILE)
+
+
+def uncompiled(function: Any) -> Any:
+    """Returns a function that ``torch.compile`` runs as it is, with all that it calls."""
+    function._torchdynamo_disable, function._torchdynamo_disable_msg = True, None
+    strategy = _frames._FrameExecStrategy(_skip, _skip)
+    _frames.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
+
 def forward_level() -> int:
     """Returns how deep in ``torch.func.jvp`` the call is, -1 outside."""
     return _forward_ad._current_level
@@ -95,6 +132,7 @@ DispatchKeySet = need("torch._C.DispatchKeySet", WEIGHTS)
 ExcludeKeys = need("torch._C._ExcludeDispatchKeyGuard", WEIGHTS)
 data_address = need("torch._C._data_address", WEIGHTS)
 lazy_clone = need("torch._lazy_clone", WEIGHTS)
+storage_users = need("torch._C._storage_Use_Count", WEIGHTS)
 
 # Attributes of objects: nothing to look up before there is one.
 ATTRIBUTES = {
@@ -104,11 +142,14 @@ ATTRIBUTES = {
     "_base": VIEWS,
     "_version": VIEWS,
     "_backward_hooks": "hooks of tensors",
+    "_post_accumulate_grad_hooks": "hooks of tensors",
     "_forward_hooks": "hooks that leave tensors somewhere",
     "_forward_pre_hooks": "hooks that leave tensors somewhere",
     "_wrapped_by_lr_sched": "learning-rate schedules",
     "_opt_called": "learning-rate schedules",
     "_init_fn": "operators of torch.library.custom_op",
+    "_backward_fn": "operators of torch.library.custom_op",
+    "_setup_context_fn": "operators of torch.library.custom_op",
     "_op_dk": "operators of torch.library",
     "_parameters": "weights",
     "_buffers": "weights",
@@ -117,6 +158,7 @@ ATTRIBUTES = {
     "_concrete_type": MODULES,
     "_orig_mod": MODULES,
     "_torchdynamo_orig_callable": MODULES,
+    "_torchdynamo_disable": COMPILE,
     "_extended_shape": "torch.distributions.Dirichlet",
 }
 
@@ -132,6 +174,8 @@ BATCH_NORM = target(
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
 SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
 FLEX_DEVICE = target("torch.nn.attention.flex_attention", "_validate_device", "flex_attention")
+READING = "torch.load inside forward"
+LOAD = [target(owner, "load", READING) for owner in ("torch", "torch.serialization")]
 SEEDING = "torch.manual_seed inside forward"
 MANUAL_SEED = [target(owner, "manual_seed", SEEDING) for owner in ("torch", "torch.random")]
 GET_RNG_STATE = [target(owner, "get_rng_state", SEEDING) for owner in ("torch", "torch.random")]
@@ -204,6 +248,9 @@ CALL_INSTEAD, CALL_MODULE = "_compiled_call_impl", "_call_impl"  # the first, if
 PRINTING = "jax.debug inside a torch model"
 DEBUG_PRINT = target("jax.debug", "print", PRINTING)
 DEBUG_CALLBACK = target("jax.debug", "callback", PRINTING)
+MODEL = "a Model inside a torch model"
+CALL_MODEL = target("anyjax.model:Model", "__call__", MODEL)
+APPLY_MODEL = target("anyjax.model:Model", "apply", MODEL)
 EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts",
     since="5.2",
@@ -252,6 +299,8 @@ def attention() -> Any:
 # Looked up by the first graph: the import of Dynamo takes seconds.
 aot_autograd = partial(need, "torch._dynamo.backends.common:aot_autograd", COMPILE)
 dynamo_counters = partial(need, "torch._dynamo.utils:counters", COMPILE)
+
+
 boxed = partial(need, "torch._functorch.aot_autograd:make_boxed_func", COMPILE)
 partition = partial(
     need, "torch._functorch.partitioners:min_cut_rematerialization_partition", COMPILE

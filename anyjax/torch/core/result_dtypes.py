@@ -17,6 +17,7 @@ from anyjax.torch.core.dtypes import WIDE
 from anyjax.torch.core.pytrees import map_tensors
 
 NARROW = set(WIDE.values())
+DOUBLE = {torch.float64, torch.complex128}
 KNOWN: dict[Any, torch.dtype | None] = {}
 
 
@@ -29,12 +30,18 @@ def dtype_of(call, dtype: torch.dtype, operands, args, kwargs, place: int) -> to
         operand_dtypes = {t.dtype for t in operands}
         if operand_dtypes == {torch.int64} and call.pointwise and dtype is torch.int32:
             return torch.int64
-        if dtype.is_floating_point or dtype.is_complex:
-            default = torch.get_default_dtype() is torch.float64
-            if not default and not operand_dtypes & {torch.float64, torch.complex128}:
-                return dtype
+        if (dtype.is_floating_point or dtype.is_complex) and is_single(operands):
+            return dtype
         torch_dtype = _by_torch(call.op, operands, args, kwargs, place)
     return torch_dtype if WIDE.get(torch_dtype) is dtype else dtype
+
+
+def is_single(operands) -> bool:
+    """Returns whether no operand, nor torch's default, has floats of 64 bits."""
+    for x in operands:
+        if x.dtype in DOUBLE:
+            return False
+    return torch.get_default_dtype() is not torch.float64
 
 
 def floats(op, operands, args, kwargs) -> torch.dtype | None:

@@ -305,7 +305,7 @@ def as_array(size: Size) -> jax.Array:
 
 def to_torch(shape: Sequence[Size]) -> tuple[Any, ...]:
     """Returns a shape as torch code reads it."""
-    return tuple(n if isinstance(n, int) else torch.SymInt(Node(n)) for n in shape)
+    return tuple([n if isinstance(n, int) else torch.SymInt(Node(n)) for n in shape])
 
 
 def to_jax(value: Any, as_number: bool = False) -> Any:

@@ -54,8 +54,11 @@ def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None
     """Strides and offset of result number ``place``; None for contiguous memory of its own."""
     if kind is None:
         return None
-    shapes = [shape, *[t.array.shape for t in operands if isinstance(t, JaxTensor)]]
-    if not sizes.symbolic([*shapes, args[1:]] if kind == "view" else shapes):
+    lengths = {*map(type, shape)}
+    for x in operands:
+        if isinstance(x, JaxTensor):
+            lengths.update(map(type, x.array.shape))
+    if lengths <= {int} and (kind != "view" or not sizes.symbolic(args[1:])):
         return _layout_of(kind, op, shape, operands, args, kwargs, place)
     with sizes.generally():
         return _layout_of(kind, op, shape, operands, args, kwargs, place)
@@ -76,7 +79,7 @@ def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
     operands = operands[:1] if kind == "written" else operands
     if all(map(torch.Tensor.is_contiguous, operands)):
         return None
-    shapes = sizes.to_torch(shape), tuple((tuple(t.shape), t.stride()) for t in operands)
+    shapes = sizes.to_torch(shape), tuple([(tuple(t.shape), t.stride()) for t in operands])
     return (_elementwise.__wrapped__ if sizes.symbolic(shapes) else _elementwise)(*shapes)
 
 
@@ -178,6 +181,15 @@ def in_memory_order(base: JaxTensor) -> JaxTensor:
         return base
     order = sorted(range(base.dim()), key=lambda i: -base.stride(i))
     return JaxTensor(lax.transpose(base.array, order), base.dtype, base.origins)
+
+
+def as_target(out: Any, target: torch.Tensor) -> Any:
+    """Returns the result of an operator that computes in place: it lies as its target does."""
+    if not isinstance(out, JaxTensor) or out.made_by is not None or out.shape != target.shape:
+        return out
+    new = JaxTensor(out.array, out.dtype, out.origins, (target.stride(), 0))
+    new.limit, new.unchecked = out.limit, out.unchecked
+    return new
 
 
 def check_write_through_unfold(input_sizes, dim, size, step) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 
 import jax
@@ -9,7 +10,7 @@ import torch
 
 from anyjax.errors import AnyjaxError
 from anyjax.torch.core import private, sizes
-from anyjax.torch.core.dtypes import of_input
+from anyjax.torch.core.dtypes import of_input, widened
 
 GRADIENT = 1  # of the bits of origins
 
@@ -30,6 +31,7 @@ class JaxTensor(torch.Tensor):
     origins: int
     run: int
     runs = 0
+    living: list[weakref.ref[torch.Tensor]] | None = None  # all tensors of the traces that go on
     made_by: tuple | None
     holder: Callable[[], torch.Tensor | None] | None = None  # weak
     retained = False
@@ -41,14 +43,19 @@ class JaxTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):
-        dtype = of_input(array.dtype) if dtype is None else dtype
+        if dtype is None:
+            array = widened(array)
+            dtype = of_input(array.dtype)
         strides, offset = layout or (None, None)
         shape = array.shape
         if not {*map(type, shape)} <= {int}:
             shape = sizes.to_torch(shape)
         self = private.make_wrapper(cls, shape, strides, offset, dtype=dtype, device="cpu")
+        private.forbid_pointer(self)
         self.array, self.origins, self.made_by = array, origins, None
         self.run = JaxTensor.runs
+        if JaxTensor.living is not None:
+            JaxTensor.living.append(weakref.ref(self))
         return self
 
     @property

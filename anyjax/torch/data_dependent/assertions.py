@@ -25,11 +25,10 @@ from types import FrameType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
-from anyjax import trees, warn_once
+from anyjax import warn_once
 from anyjax.errors import UncheckedValues
 from anyjax.torch.core import current_trace, private
 from anyjax.torch.core.lifting import inner
@@ -157,17 +156,3 @@ def require(array: object, holds: Callable[[Any], Any], what: str) -> None:
         trace.conditions.append(holds(array).all())
     else:
         left_out(2)
-
-
-def enforced(out: object, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:
-    """Returns (the output, its floats NaN unless the conditions hold, whether they do).
-
-    Gradients are NaN, too, so this is a product and no selection.
-    """
-    if not conditions:
-        return out, None
-    holds = jnp.stack(conditions).all()
-    factor = jnp.where(holds, 1, jnp.nan)
-    floats = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
-    marked = lambda x: x * factor.astype(x.dtype) if floats(x) else x
-    return trees.plain_dicts(jax.tree.map(marked, trees.keep_order(out))), holds

@@ -1,5 +1,5 @@
-"""64-bit integers of torch, which JAX computes in 32 bits while x64 is off: a program checks that a
-product, power, sum or shift which may need more does not.
+"""64-bit integers of torch, which JAX computes in 32 bits while x64 is off: a program checks that
+what may need more does not. All operators count for sums of products but those that are listed.
 
     key = row * columns + column      # of inputs: checked
     torch.arange(n) * 2               # small: not checked
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import torch
 
 from anyjax import warn_once
-from anyjax.dtypes import x64
+from anyjax.dtypes import is_float, x64
 from anyjax.errors import UncheckedValues, Unsupported
+from anyjax.numerics import wide_integers
+from anyjax.numerics.wide_integers import REAL, STEP, fit
 from anyjax.torch.core import diagnostics, sizes
 from anyjax.torch.core.call import Call
 from anyjax.torch.core.lifting import inner
@@ -29,17 +31,25 @@ from anyjax.torch.core.tensor import JaxTensor, differentiable
 
 INTEGERS = {torch.int64, torch.int32}
 UNKNOWN = 2**31 - 1  # the limit of an input: as large as 32 bits hold
+BEYOND = 2 * UNKNOWN
 NUMBERS = (int, float, torch.SymInt)
 LARGE = 1 << 20  # elements of constants that are not looked at
-STEP = 1 << 24  # a sum with a number below, such as the next position, is not checked
 
 # Functions whose results are no larger than their operands, beside views and copies.
-_MOVES = """abs amax amin bitwise_right_shift cat clamp_max clamp_min clone concat constant_pad_nd
-copy diag diag_embed diagonal_scatter div fill flip floor_divide full full_like gather hstack index
-index_fill index_put index_select kthvalue masked_fill masked_scatter masked_select max maximum min
-minimum mode neg new_full new_ones new_zeros ones ones_like relu repeat roll rot90 __rshift__
-scatter select_scatter slice_scatter sort stack take take_along_dim tile topk tril triu
-_unsafe_index _unsafe_view vstack where zeros zeros_like"""
+_MOVES = """adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d amax amin aminmax
+as_strided_scatter bitwise_not bitwise_right_shift block_diag broadcast_tensors cartesian_prod cat
+ceil channel_shuffle chunk clamp_max clamp_min clone column_stack combinations complex concat
+constant_pad_nd contiguous copy cummax cummin deg2rad detach diag diag_embed diagonal
+diagonal_scatter dsplit dstack embedding empty empty_like expand fill fix flip fliplr flipud floor
+fmax fmin fmod full full_like gather gcd heaviside hsplit hstack im2col index index_fill index_put
+index_select kthvalue masked_fill masked_scatter masked_select max maximum max_pool1d max_pool2d
+max_pool3d median meshgrid min minimum mode msort nanmedian nan_to_num narrow new_empty new_full
+new_ones new_zeros ones ones_like pad pixel_shuffle pixel_unshuffle positive put reflection_pad1d
+reflection_pad2d reflection_pad3d relu repeat repeat_interleave replication_pad1d
+replication_pad2d replication_pad3d roll rot90 round __rshift__ scalar_tensor scatter
+select_scatter slice_scatter sort split stack take take_along_dim tensor_split tile topk tril triu
+trunc unbind unfold unique unique_consecutive unique_dim _unique2 unravel_index _unsafe_index
+_unsafe_view vsplit vstack where zeros zeros_like"""
 MOVES = {*_MOVES.split()}
 FILLS = {"constant_pad_nd", "fill", "full", "full_like", "index_fill", "masked_fill", "new_full"}
 FILLS |= {"scatter", "where", "index_put", "clamp_min", "clamp_max"}  # their numbers are values
@@ -51,7 +61,9 @@ SHIFTS = {"bitwise_left_shift", "__lshift__"}
 SUMS = {"sum", "cumsum"}
 PRODUCTS = {"prod", "cumprod"}
 MATRICES = {"mm": 0, "bmm": 0, "matmul": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1}
-CHECKED = {"mul", "square", "pow", *SHIFTS, *SUMS, *PRODUCTS, *MATRICES}
+NEGATES = {"abs", "neg", "div", "floor_divide"}  # the least number has no negative in 32 bits
+CASTS = {"_to_copy", "to"}
+GROWING = {"mul", "square", "pow", *SHIFTS, *SUMS, *PRODUCTS, *MATRICES}
 
 
 def limit_of(value: object) -> int:
@@ -62,8 +74,10 @@ def limit_of(value: object) -> int:
         return math.ceil(abs(value)) if math.isfinite(value) else UNKNOWN
     if isinstance(value, torch.SymInt):
         return max(map(abs, sizes.limits(value)))
-    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+    if not isinstance(value, torch.Tensor):
         return UNKNOWN
+    if differentiable(value.dtype):
+        return BEYOND
     tensor = inner(value)
     if isinstance(tensor, JaxTensor):
         if tensor.limit is not None:
@@ -108,8 +122,8 @@ class Operation(NamedTuple):
         """Returns the limit of all arguments together."""
         limits = [1]
         for value in (*self.args, *self.kwargs.values()):
-            if value is True or (isinstance(value, str) and self.name != "div"):
-                return UNKNOWN  # it adds up
+            if value is True or isinstance(value, str):
+                return self.mixed()  # it adds up
             filled = self.name in FILLS and isinstance(value, NUMBERS)
             items = value if isinstance(value, (list, tuple)) else [value]
             limits += [limit_of(x) for x in items if filled or isinstance(x, torch.Tensor)]
@@ -118,22 +132,42 @@ class Operation(NamedTuple):
     def limit(self, place: int) -> int:
         """Returns the limit of a result."""
         name = self.name
-        if name in PLACES or (name in PAIRS and place == 1):
-            return max(sizes.count(x.shape) for x in self.args if isinstance(x, torch.Tensor))
+        tensors = [x for x in jax.tree.leaves((self.args, self.kwargs)) if _is_tensor(x)]
+        of_floats = all(differentiable(x.dtype) for x in tensors) and name not in CASTS
+        if tensors and (of_floats or name in PLACES or (name in PAIRS and place == 1)):
+            return max(sizes.count(x.shape) for x in tensors)  # a place or a number of elements
+        if name in RULES:
+            return RULES[name](self)
         if name in MOVES or name.endswith("_copy") or self.call.op.is_view:
             return self.moved()
-        return RULES[name](self) if name in RULES else UNKNOWN
+        return UNKNOWN if self.call.random else self.mixed()
 
-    def is_checked(self) -> bool:
-        """Returns whether results may be too large; a sum may go on by a number of positions."""
-        is_sum = self.name in STEPS and min(self.operand(0), self.operand(1)) > STEP
-        return is_sum or self.name in CHECKED
+    def mixed(self) -> int:
+        """Returns the limit of sums of products of any elements of integers."""
+        most, count = 2, 1
+        for value in jax.tree.leaves((self.args, self.kwargs)):
+            if isinstance(value, torch.Tensor):
+                if differentiable(value.dtype):
+                    return UNKNOWN  # places, mostly
+                count = max(count, sizes.count(value.shape))
+            elif not isinstance(value, NUMBERS):
+                continue
+            most *= max(limit_of(value), 1)
+        return most * count
+
+    def steps(self) -> bool:
+        """Returns whether this is a sum with a small number, as the next position is."""
+        return self.name in STEPS and min(self.operand(0), self.operand(1)) <= STEP
+
+
+def _is_tensor(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor)
 
 
 def _matrix(x: Operation) -> int:
     """Limits products of matrices, of ``addmm`` beside a term."""
     if x.kwargs:  # factors of the two terms
-        return 2 * UNKNOWN
+        return BEYOND
     first = MATRICES[x.name]
     most = x.operand(first) * x.operand(first + 1) * sizes.limits(x.args[first].shape[-1])[1]
     return most + x.operand(0) * first
@@ -154,8 +188,12 @@ def _clamp(x: Operation) -> int:
     return max(limit_of(x.args[0] if end is None else end) for end in ends)
 
 
+def _negative(x: Operation) -> int:
+    return x.operand(0) + (x.operand(0) == UNKNOWN)
+
+
 def _bits(x: Operation) -> int:
-    return 1 << max(x.operand(0), x.operand(1)).bit_length()
+    return min(1 << max(x.operand(0), x.operand(1)).bit_length(), UNKNOWN)
 
 
 RULES: dict[str, Callable[[Operation], int]] = {
@@ -164,6 +202,8 @@ RULES: dict[str, Callable[[Operation], int]] = {
     "square": lambda x: x.operand(0) ** 2,
     "pow": lambda x: max(x.operand(0), 1) ** min(x.operand(1), 64),
     "rsub": _step,
+    **dict.fromkeys(NEGATES, _negative),
+    **dict.fromkeys(CASTS, lambda x: x.operand(0)),
     "sign": lambda x: 1,
     "one_hot": lambda x: 1,
     "remainder": lambda x: x.operand(1),
@@ -186,15 +226,20 @@ def follow(
     kwargs: Mapping[str, object],
     values: Sequence[object],
     out: object,
-) -> None:
+    steps: bool = False,
+) -> bool:
     """Notes the limits of integers that were computed; adds a condition if 32 bits may not do,
     and warns where there are no conditions.
+
+    Returns:
+      whether a traced sum with a small number was let pass: with ``steps`` none is.
 
     Raises:
       Unsupported: the values are known, and 32 bits do not hold them.
     """
     if (isinstance(out, JaxTensor) and differentiable(out.dtype)) or x64():
-        return
+        return False
+    passed = False
     _mark(args, kwargs, out)
     operation = Operation(call, args, kwargs)
     for place, result in enumerate(out if isinstance(out, (tuple, list)) else [out]):
@@ -203,8 +248,12 @@ def follow(
         limit = operation.limit(place)
         if limit <= UNKNOWN:
             result.limit = limit
-        elif operation.is_checked() and result.dtype is torch.int64:
-            _check(conditions, call, values, result)
+        elif result.dtype is torch.int64:
+            if operation.steps() and not steps and isinstance(result.array, jax.core.Tracer):
+                passed = True
+            else:
+                _check(conditions, operation, values, result, place)
+    return passed
 
 
 def _mark(args: tuple, kwargs: Mapping[str, object], out: object) -> None:
@@ -228,17 +277,24 @@ def unchecked(out: object) -> str | None:
 
 
 def _check(
-    conditions: list[jax.Array] | None, call: Call, values: Sequence[object], out: JaxTensor
+    conditions: list[jax.Array] | None,
+    x: Operation,
+    values: Sequence[object],
+    out: JaxTensor,
+    place: int,
 ) -> None:
-    exact = _in_floats(call, values)
-    holds = (jnp.abs(out.array.astype(jnp.float32) - exact) < 2.0**31).all()
+    call = x.call
+    exact: Any = _in_floats(call, values)
+    exact = exact[place] if isinstance(exact, (tuple, list)) else exact
+    of_floats = any(is_float(value.dtype) for value in values if isinstance(value, jax.Array))
+    holds = fit(exact, None if of_floats else out.array)
     if not isinstance(holds, jax.core.Tracer):
         if not holds:
             raise overflow(call)
     elif conditions is not None:
         conditions.append(holds)
         out.unchecked = f"{call.op} of {diagnostics.where()}"
-    elif call.op.overloadpacket.__name__ not in STEPS:  # those of positions, mostly
+    elif x.name in GROWING:  # differences and quotients are of positions, mostly
         warn_once.warn(
             f"{call.op} of 64-bit integers inside a loop or branch is computed in 32 bits and not "
             'checked; jax.config.update("jax_enable_x64", True) keeps them',
@@ -246,16 +302,31 @@ def _check(
         )
 
 
-def _in_floats(call: Call, values: Sequence[object]) -> jax.Array:
-    """Computes the same, rounded and without a limit; NaN, infinity times 0, is 0."""
-    name, real = call.op.overloadpacket.__name__, jnp.float32
-    if name in SHIFTS:
-        first, second = (jnp.asarray(x).astype(real) for x in values)
-        return first * 2.0**second
+def _lcm(a: jax.Array, b: jax.Array) -> jax.Array:
+    integers = [x.astype(jnp.int32) for x in (a, b)]
+    return a / jnp.maximum(jnp.gcd(*integers), 1).astype(a.dtype) * b
+
+
+EXACT: dict[str, Callable[..., jax.Array]] = {
+    "lcm": _lcm,
+    **dict.fromkeys(SHIFTS, lambda first, second: first * 2.0**second),
+}
+INDICES = {"index", "indices", "mask"}
+
+
+def _in_floats(call: Call, values: Sequence[Any]) -> jax.Array:
+    """Computes the same, rounded and without a limit."""
+    name, real = call.op.overloadpacket.__name__, REAL
+    if name in EXACT:
+        return EXACT[name](*(jnp.asarray(x).astype(real) for x in values))
     floats: list[Any] = []
     for param, value in zip((p for p in call.params if p.kind != "dropped"), values):
-        if isinstance(value, jax.Array):
+        if param.name in INDICES:
+            floats.append(value)
+        elif isinstance(value, jax.Array):
             floats.append(value.astype(real))
+        elif param.kind == "arrays":
+            floats.append([x.astype(real) for x in value])
         elif param.kind == "array" and type(value) is int:
             floats.append(float(value))
         else:
@@ -263,15 +334,9 @@ def _in_floats(call: Call, values: Sequence[object]) -> jax.Array:
     if name == "pow":  # integers to negative powers are 0, 1 and -1
         floats[1] = jnp.maximum(floats[1], 0)
     assert call.row is not None
-    exact = call.row.lowering(*floats)
-    return jnp.where(jnp.isnan(exact), 0, exact)
+    return call.row.lowering(*floats)
 
 
 def overflow(call: Call) -> Unsupported:
     """Returns the error for 64-bit integers that 32 bits do not hold."""
-    return Unsupported(
-        f"{call.op} gives 64-bit integers beyond 2**31",
-        where=diagnostics.where(),
-        why="JAX keeps 32-bit integers unless x64 is on",
-        do='call jax.config.update("jax_enable_x64", True) first',
-    )
+    return wide_integers.overflow(call.op, diagnostics.where())

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from anyjax.errors import DataDependent
-from anyjax.torch.core import diagnostics
-from anyjax.torch.core.lifting import inner, is_traced
+from anyjax.torch.core import diagnostics, dispatcher
+from anyjax.torch.core.lifting import inner, is_traced, untransformed
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent import assertions, overflow_guards
 from anyjax.torch.data_dependent.padded import padded, rules
@@ -28,8 +28,11 @@ from anyjax.torch.data_dependent.traced_index import GET, traced_index
 SELECTS = padded.CHOOSE - {GET} | padded.NONZERO
 TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
+EQUAL = {torch.equal, torch.Tensor.equal}
 ASKS = {torch.Tensor.__bool__, torch.Tensor.item}
-READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
+VALUES = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
+READS = VALUES | {torch.Tensor.data_ptr, torch.Tensor.untyped_storage, torch.Tensor.storage}
+READS |= {torch.Tensor.share_memory_, torch.Tensor.__dlpack__, torch.Tensor.__reduce_ex__}
 
 
 def sizes(mode, func, args, kwargs) -> Any:
@@ -44,11 +47,13 @@ def sizes(mode, func, args, kwargs) -> Any:
 
 
 def values(mode, func, args, kwargs) -> Any:
-    """Returns the values of a tensor as Python objects."""
-    tensor = inner(args[0])
+    """Returns the values of a tensor as Python objects, or the memory of a constant."""
+    tensor = inner(untransformed(args[0]))
     if not isinstance(tensor, JaxTensor):
-        return func(tensor, *args[1:], **kwargs)
-    if isinstance(tensor.array, jax.core.Tracer):
+        with dispatcher.plain():
+            out = func(tensor, *args[1:], **kwargs)
+        return args[0] if out is tensor else out
+    if isinstance(tensor.array, jax.core.Tracer) or func not in VALUES:
         raise mode.trace.data_dependent(f"Tensor.{func.__name__}", [tensor])
     array = np.asarray(tensor.array)
     return array.tolist() if func is torch.Tensor.tolist else array
@@ -65,6 +70,17 @@ def ask(mode, func, args, kwargs) -> Any:
         with mode:
             return tensor.detach().reshape(())
     answer = condition(mode, func, tensor, sys._getframe(2))
+    return NotImplemented if answer is None else answer
+
+
+def equal(mode, func, args, kwargs) -> Any:
+    """``torch.equal(x, y)``, which is a condition of tensors of one shape."""
+    first, second = args
+    if not (is_traced(first) or is_traced(second)) or first.shape != second.shape:
+        return NotImplemented if first.shape == second.shape else False
+    with mode:
+        same = (first == second).all()
+    answer = condition(mode, func, same, sys._getframe(2))
     return NotImplemented if answer is None else answer
 
 

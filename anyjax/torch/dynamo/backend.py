@@ -17,9 +17,10 @@ from anyjax.torch.dynamo.buckets.bucketed import Dim, Unbucketed, Unequal
 from anyjax.torch.dynamo.buckets.program import BucketProgram, buckets_of
 from anyjax.torch.dynamo.interpreter import join_linear
 from anyjax.torch.dynamo.layout import Sizes, Symbols
-from anyjax.torch.dynamo.program import Program, Settings, Value
+from anyjax.torch.dynamo.program import Program, Settings, Value, sharing
 from anyjax.torch.engine import compare_cache
 from anyjax.torch.engine.callback import check_on_missing
+from anyjax.torch.lowering import composites
 
 DEFAULTS: dict[str, Any] = {
     "precision": "torch",
@@ -75,7 +76,12 @@ def compile_backend(
     settings = settings_of(mode, options or {})
     compiler = partial(compile_graph, settings=settings, factors={})
     differentiate = private.aot_autograd()(fw_compiler=compiler, partition_fn=private.partition())
-    return differentiate(graph, example_inputs)
+    composites.exist()
+    outer = composites.COMPILES.set(True)
+    try:
+        return differentiate(graph, example_inputs)
+    finally:
+        composites.COMPILES.reset(outer)
 
 
 def settings_of(
@@ -111,9 +117,13 @@ def compile_graph(
         forward one.
     """
     join_linear(module.graph)
+    output = module.graph.output_node()
+    (results,) = output.args
+    count, memory = len(results), sharing(results)
+    output.args = ([*results, *memory],)
     private.dynamo_counters()["anyjax"]["graphs"] += 1
     programs = Programs(module, settings, {} if factors is None else factors)
-    return private.boxed()(lambda *args: programs(args))
+    return private.boxed()(lambda *args: programs(args)[:count])
 
 
 class Programs:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+import operator
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 
 from anyjax.errors import ForwardFailed, Unsupported
+from anyjax.torch.autograd.jax_program import as_tensors
 from anyjax.torch.core.dtypes import TO_JAX, to_jax
 from anyjax.torch.core.lifting import array_of, lift
 from anyjax.torch.core.precision import Precision
@@ -20,7 +23,6 @@ from anyjax.torch.dynamo.interpreter import Interpreter, is_random, place_of
 from anyjax.torch.dynamo.layout import Layout, Sizes, Symbols, concrete
 from anyjax.torch.engine.session import tracing
 from anyjax.torch.engine.trace import Trace
-from anyjax.torch.jax_function import as_tensors
 
 Value: TypeAlias = "torch.Tensor | int | float | bool | None"  # an argument, or a result
 
@@ -38,7 +40,7 @@ class Program:
     """A graph for inputs of the sizes that ``args`` have.
 
     Weights are arguments of the program; it has 64-bit types, as torch does. Results that are
-    inputs, or views of them, are torch's.
+    inputs, or views of inputs or other results, are torch's.
     """
 
     def __init__(self, module: torch.fx.GraphModule, args: Sequence[Value], settings: Settings):
@@ -53,7 +55,8 @@ class Program:
         (self.results,) = module.graph.output_node().args
         self.symbols = Symbols(self.metas)
         self.sizes = self.symbols.sizes(args)
-        tensors = {x: x.meta["val"] for x in self.results if is_tensor(x) and not is_view(x)}
+        tensors = {x: x.meta["val"] for x in self.results if is_tensor(x)}
+        tensors = {x: y for x, y in tensors.items() if not is_view(x, tensors)}
         self.computed = {node: Layout.of(meta, self.sizes) for node, meta in tensors.items()}
         self.numbers: dict[torch.fx.Node, Value] = {}  # of results, which follow from the sizes
         self.jitted = jax.jit(self._compute)
@@ -127,19 +130,34 @@ class Program:
             yield lift(JaxTensor(array, node.meta["val"].dtype, 2 << i, strides))
 
 
-def is_tensor(result: object) -> bool:
+def is_tensor(result: object) -> TypeGuard[torch.fx.Node]:
     """Returns whether a result of a graph is a tensor."""
     return isinstance(result, torch.fx.Node) and isinstance(result.meta["val"], torch.Tensor)
 
 
-def is_view(node: torch.fx.Node) -> bool:
-    """Returns whether a tensor is an input of the graph, or a view of one by sizes."""
-    if node.op == "placeholder":
-        return True
-    if not getattr(node.target, "is_view", False) or node.kwargs:
-        return False
+def is_view(node: torch.fx.Node, results: Container[torch.fx.Node]) -> bool:
+    """Returns whether a tensor is an input of the graph, or a view of one or of another result."""
+    base = viewed(node)
+    return base.op == "placeholder" or (base is not node and base in results)
+
+
+def viewed(node: torch.fx.Node) -> torch.fx.Node:
+    """Returns the tensor that this one is a view of by sizes, itself where it is none."""
+    if node.op == "placeholder" or node.kwargs:
+        return node
+    if node.target is operator.getitem:
+        base = viewed(node.args[0])
+        return node if base is node.args[0] else base
+    if not getattr(node.target, "is_view", False):
+        return node
     base, *sizes = node.all_input_nodes
-    return node.args[0] is base and is_view(base) and all(map(is_size, sizes))
+    return viewed(base) if node.args[0] is base and all(map(is_size, sizes)) else node
+
+
+def sharing(results: Sequence[object]) -> list[torch.fx.Node]:
+    """Returns what several results are views of, and which is none of them."""
+    counts = Counter(viewed(x) for x in results if is_tensor(x))
+    return [x for x, n in counts.items() if n > 1 and x.op != "placeholder" and x not in results]
 
 
 def is_size(node: torch.fx.Node) -> bool:

@@ -16,17 +16,15 @@ import torch
 from anyjax import trees
 from anyjax.errors import Unsupported
 from anyjax.torch.core import diagnostics, dtypes
-from anyjax.torch.core.keys import Keys
 from anyjax.torch.eager import random_keys
 from anyjax.torch.eager.mode import on_jax
+from anyjax.torch.eager.run import EagerRun, collected, require
 from anyjax.torch.eager.tensor import EagerTensor
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
     from anyjax.typing import M, Output, T, TorchOutput
-
-SEED = "anyjax_seed"  # the argument of a compiled function that its random numbers come from
 
 
 @overload
@@ -147,9 +145,14 @@ def call_torch(torch_func: Callable[..., object], *args: Any, **kwargs: Any) -> 
       >>> jax.grad(lambda x: call_torch(torch.sum, x**2))(jnp.array([1.0, 2.0]))
       Array([2., 4.], dtype=float32)
     """
+    with EagerRun.inside():  # whatever transformation of JAX this is in
+        return _on_arrays(torch_func, args, kwargs)
+
+
+def _on_arrays(function: Callable[..., object], args: PyTree, kwargs: PyTree) -> Any:
     args, kwargs = torch_view((args, kwargs))
     with on_jax():
-        out: Any = torch_func(*args, **kwargs)
+        out: Any = function(*args, **kwargs)
         return jax_view(out)
 
 
@@ -161,8 +164,7 @@ def wrap_jax_jit(
     """Returns a function of tensors that a transformation of JAX was applied to.
 
     Where the transformation is ``jax.jit`` or ``jax.checkpoint``, each call brings a seed of
-    torch's generator along, so that no call repeats the random numbers of another. With
-    ``in_shardings``, which leave no place for it, random numbers need ``on_jax(rng=key)``.
+    torch's generator along, so that no call repeats the random numbers of another.
 
     Example:
       >>> import jax.numpy as jnp, torch
@@ -170,24 +172,39 @@ def wrap_jax_jit(
       >>> double(torch_view(jnp.ones(2))).tolist()
       [2.0, 2.0]
     """
-    options = kwargs_for_jax or {}
-    seeded = jax_jit_func in (jax.jit, jax.checkpoint) and "in_shardings" not in options
+    options = dict(kwargs_for_jax or {})
+    seeded = jax_jit_func in (jax.jit, jax.checkpoint)
+    checked = jax_jit_func is jax.jit and "out_shardings" not in options
 
     @functools.wraps(torch_function)
     def on_arrays(*args: PyTree, **kwargs: PyTree) -> Any:
-        seed = kwargs.pop(SEED, None)
-        keys = None if seed is None else Keys(random_keys.as_key(seed))
-        with random_keys.drawing(keys):
-            return call_torch(torch_function, *args, **kwargs)
+        *operands, seed = args if seeded else (*args, None)
+        keys = None if seed is None else random_keys.Seeded(random_keys.as_key(seed))
+        with random_keys.drawing(keys), collected() if checked else EagerRun.inside() as holds:
+            out = _on_arrays(torch_function, (*operands,), kwargs)
+        return (out, holds) if checked else out
 
-    transformed = jax_jit_func(on_arrays, **options)
+    @functools.cache
+    def transformed(count: int, dtype: torch.dtype) -> Any:
+        """Returns the function of this many arguments, and of a seed after them, for numbers of
+        this dtype.
+        """
+        function = functools.partial(on_arrays)  # JAX keeps programs by the function
+        if not seeded or "in_shardings" not in options:
+            return jax_jit_func(function, **options)
+        of = options["in_shardings"]
+        of = of if isinstance(of, (tuple, list)) else [of] * count
+        return jax_jit_func(function, **options | {"in_shardings": (*of, None)})
 
     @functools.wraps(torch_function)
     def on_tensors(*args: PyTree, **kwargs: PyTree) -> Any:
         args, kwargs = jax_view((args, kwargs))
-        if seeded and (seed := random_keys.drawn()) is not None:
-            kwargs[SEED] = seed
-        return torch_view(transformed(*args, **kwargs))
+        seed = (random_keys.drawn(),) if seeded else ()
+        out = transformed(len(args), torch.get_default_dtype())(*args, *seed, **kwargs)
+        if checked:
+            out, holds = out
+            require(holds)
+        return torch_view(out)
 
     return on_tensors
 

@@ -16,7 +16,6 @@ from anyjax.torch.core.call import Call, call_of
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.pytrees import map_tensors
 from anyjax.torch.eager import programs, views, writes
-from anyjax.torch.eager.fallback import fallback
 from anyjax.torch.eager.tensor import (
     EagerTensor,
     from_torch,
@@ -26,8 +25,8 @@ from anyjax.torch.eager.tensor import (
     tensor_of,
     torchs,
 )
-from anyjax.torch.engine import foreach
-from anyjax.torch.engine.trace import CONCRETIZATION
+from anyjax.torch.lowering import foreach
+from anyjax.torch.lowering.run import CONCRETIZATION
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -54,7 +53,7 @@ def run(op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         return views.view(call, args, kwargs)
     try:
         if foreach.serves(op):  # one by one, for the numbers in lists are others in each step
-            return fallback(op, args, kwargs)
+            return programs.compute(call, args, kwargs)
         return programs.run(call, args, kwargs)
     except AnyjaxError:
         raise
@@ -148,6 +147,15 @@ def _strided_copy(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     return aten.clone.default(aten.as_strided.default(*args, **kwargs))
 
 
+def _resized(args: tuple, kwargs: dict[str, PyTree]) -> Any:
+    """Gives an empty tensor another size."""
+    target, size = args[:2]
+    if target.numel():
+        return NotImplemented
+    target.become(target.new_zeros(size))
+    return target
+
+
 def _loaded(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Makes a tensor of what ``torch.load`` has read."""
     target: EagerTensor = args[0]
@@ -172,9 +180,12 @@ def _new_strided(args: tuple, kwargs: dict[str, PyTree]) -> Any:
 SPECIAL: dict[Any, Any] = {
     aten.empty_strided.default: lambda args, kwargs: _strided(*args, **kwargs),
     aten.new_empty_strided.default: _new_strided,
+    aten.resize_.default: _resized,
     aten.set_.source_Storage_storage_offset: _loaded,
     aten._local_scalar_dense.default: _number,
     aten.equal.default: _equal,
+    # torch's kernels write through it: out= of kron.
+    aten._unsafe_view.default: lambda args, kwargs: aten.view.default(*args, **kwargs),
     aten._to_copy.default: _copied,
     aten.copy_.default: _filled,
     aten.as_strided_copy.default: _strided_copy,

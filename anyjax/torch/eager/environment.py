@@ -12,7 +12,6 @@ import torch
 from anyjax import trees
 from anyjax.errors import Unsupported
 from anyjax.torch.core import interop
-from anyjax.torch.core.keys import Keys
 from anyjax.torch.eager import random_keys
 from anyjax.torch.eager.mode import on_jax
 from anyjax.torch.eager.moved import to_jax
@@ -48,15 +47,17 @@ class Environment(contextlib.ContextDecorator):
         return self._thread.__dict__.setdefault("stacks", [])
 
     @property
-    def _keys(self) -> Keys | None:
+    def _keys(self) -> random_keys.Seeded | None:
         return self._thread.__dict__.get("keys")
 
     def manual_seed(self, key: int | torch.Tensor) -> None:
-        """Seeds the random numbers of this thread's contexts, from the next one on.
+        """Seeds the random numbers of this thread's contexts, from now on.
 
         Without it, they follow ``torch.manual_seed``.
         """
-        self._thread.keys = Keys(jax.random.key(int(key)))
+        self._thread.keys = random_keys.Seeded(jax.random.key(int(key)))
+        if self._stacks:
+            random_keys.reseed(self._thread.keys)
 
     @property
     def prng_key(self) -> jax.Array:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from anyjax.torch.core import current_trace, private
 from anyjax.torch.core.call import call_of
 from anyjax.torch.eager.tensor import EagerTensor, from_torch
 
+_THREAD = threading.local()
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default}
 
 
 class Factories(private.TorchDispatchMode):
     """Makes new tensors on JAX; operators on torch's own tensors stay torch's."""
+
+    @staticmethod
+    def inside() -> bool:
+        """Returns whether one is on in this thread."""
+        return getattr(_THREAD, "depth", 0) > 0
+
+    def __enter__(self) -> Factories:
+        _THREAD.depth = getattr(_THREAD, "depth", 0) + 1
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        _THREAD.depth -= 1
+        super().__exit__(*exception)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -10,6 +10,9 @@ import torch
 
 from anyjax.torch.eager.crossing import jax_jit
 from anyjax.torch.eager.moved import to_jax
+from anyjax.torch.eager.tensor import EagerTensor
+from anyjax.torch.objects.copies import shell
+from anyjax.torch.objects.walk import Walk
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -31,14 +34,16 @@ class _Method(torch.nn.Module):
 class JittableModule(torch.nn.Module):
     """A module whose methods run as programs that ``jax.jit`` compiles, ``forward`` by itself.
 
-    Buffers that a method writes to, such as BatchNorm's statistics, are written to in ``buffers``.
-    torch's autograd does not see into a program; ``functional_call`` is for JAX's gradients.
+    The tensors in the module, attributes and those in lists and dicts among them, are arguments of
+    a program; its numbers and switches, such as ``training``, are static. What a method writes to
+    tensors, such as BatchNorm's statistics, is written. torch's autograd does not see into a
+    program; ``functional_call`` is for JAX's gradients.
 
     Attributes:
       params, buffers: tensors on JAX by name; tied parameters have one name.
 
     Args:
-      m: the module.
+      m: the module. It is the one inside where its tensors are on JAX, else a copy of it is.
       extra_jit_args: those of ``jax.jit``.
       dedup_parameters: whether tied parameters stay tied.
 
@@ -49,19 +54,40 @@ class JittableModule(torch.nn.Module):
       torch.Size([4, 2])
     """
 
-    _model: torch.nn.Module  # no submodule: its weights are in params and buffers
+    _model: torch.nn.Module
 
     def __init__(
         self, m: torch.nn.Module, extra_jit_args: Mapping[str, object] | None = None,
         dedup_parameters: bool = True,
     ):  # fmt: skip
         super().__init__()
-        self.__dict__["_model"] = m
+        self._model = _on_jax(m)
         self._options = extra_jit_args or {}
-        self._jitted: dict[str, Callable[..., Any]] = {}
-        tied = {"remove_duplicate": dedup_parameters}
-        self.params: dict[str, torch.Tensor] = to_jax(dict(m.named_parameters(**tied)))
-        self.buffers: dict[str, torch.Tensor] = to_jax(dict(m.named_buffers(**tied)))
+        self._tied = {"remove_duplicate": dedup_parameters}
+        self._jitted: dict[str, Callable[..., Any] | None] = {}
+
+    @property
+    def params(self) -> dict[str, torch.Tensor]:
+        return dict(self._model.named_parameters(**self._tied))
+
+    @params.setter
+    def params(self, new: Mapping[str, torch.Tensor]) -> None:
+        self._replace(self.params, new)
+
+    @property
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return dict(self._model.named_buffers(**self._tied))
+
+    @buffers.setter
+    def buffers(self, new: Mapping[str, torch.Tensor]) -> None:
+        self._replace(self.buffers, new)
+
+    def _replace(self, old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor]) -> None:
+        by_id = {id(x): new[name] for name, x in old.items() if name in new}
+        _walk(self._model, lambda _, x: by_id.get(id(x), x))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_jitted": dict.fromkeys(self._jitted)}  # a copy has its own
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # so that isinstance is about the module inside
@@ -81,25 +107,33 @@ class JittableModule(torch.nn.Module):
 
     def make_jitted(self, key: str) -> None:
         """Compiles the method of this name from now on."""
-
-        def method(params: PyTree, buffers: PyTree, *args: PyTree, **kwargs: PyTree) -> Any:
-            return self.functional_call(key, params, buffers, *args, **kwargs), buffers
-
-        jitted = jax_jit(method, self._options)
+        programs: dict[Any, Callable[..., Any]] = {}
 
         def call(*args: PyTree, **kwargs: PyTree) -> Any:
-            out, written = jitted(self.params, self.buffers, *args, **kwargs)
+            tensors, numbers = _leaves(self._model)
+            if numbers not in programs:
+                programs[numbers] = jax_jit(
+                    functools.partial(_run, self._model, key), self._options
+                )
+            is_parameter = lambda x: isinstance(x, torch.nn.Parameter)
+            params = {name: x for name, x in tensors.items() if is_parameter(x)}
+            others = {name: x for name, x in tensors.items() if not is_parameter(x)}
+            out, written, assigned = programs[numbers](params, others, *args, **kwargs)
             for name, tensor in written.items():
-                self.buffers[name].array = tensor.array
+                tensors[name].array = tensor.array
+            if assigned:
+                _walk(self._model, lambda name, x: assigned.get(name, x))
             return out
 
         self._jitted[key] = call
 
     def jittable_call(self, method_name: str, *args: Any, **kwargs: Any) -> TorchOutput:
         """Calls a method as a compiled program."""
-        if method_name not in self._jitted:
+        if (jitted := self._jitted.get(method_name)) is None:
             self.make_jitted(method_name)
-        return self._jitted[method_name](*args, **kwargs)
+            jitted = self._jitted[method_name]
+        assert jitted is not None
+        return jitted(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> TorchOutput:
         """Calls the module's forward as a compiled program."""
@@ -109,5 +143,61 @@ class JittableModule(torch.nn.Module):
         return self.forward(*args, **kwargs)
 
     def __getattr__(self, key: str) -> Any:
-        jitted = self.__dict__.get("_jitted", {})
-        return jitted[key] if key in jitted else getattr(self.__dict__["_model"], key)
+        if key == "_model":
+            return self.__dict__["_modules"][key]
+        if key in self.__dict__.get("_jitted", ()):
+            return functools.partial(self.jittable_call, key)
+        return getattr(self._model, key)
+
+
+def _walk(module: torch.nn.Module, leaf: Callable[[str, Any], Any]) -> None:
+    """Puts ``leaf(name, x)`` in the place of tensors, numbers and None in a module."""
+    Walk(leaf, lambda *_: None)("", module)
+
+
+def _leaves(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], tuple]:
+    """Returns (the tensors in a module by name, each once, its numbers as a key)."""
+    tensors: dict[int, tuple[str, torch.Tensor]] = {}
+    numbers: list[Any] = []
+
+    def leaf(name: str, x: PyTree) -> Any:
+        if isinstance(x, torch.Tensor):
+            tensors.setdefault(id(x), (name, x))
+        else:
+            numbers.append((name, type(x), x))
+        return x
+
+    _walk(module, leaf)
+    return dict(tensors.values()), tuple(numbers)
+
+
+def _run(
+    module: torch.nn.Module, method: str, params: dict[str, torch.Tensor],
+    others: dict[str, torch.Tensor], *args: PyTree, **kwargs: PyTree,
+) -> Any:  # fmt: skip
+    """Returns (a method's result with these tensors, those in the module that it wrote to, those
+    that it put into the module).
+    """
+    inputs, (tensors, _) = params | others, _leaves(module)
+    arrays = {name: x.jax() for name, x in inputs.items()}
+    by_id = {id(x): inputs[name] for name, x in tensors.items()}
+    back = {id(inputs[name]): x for name, x in tensors.items()}
+    _walk(module, lambda _, x: by_id.get(id(x), x))
+    try:
+        out = getattr(module, method)(*args, **kwargs)
+        leaves, _ = _leaves(module)
+    finally:
+        _walk(module, lambda name, x: tensors.get(name, back.get(id(x), x)))
+    written = {n: x for n, x in inputs.items() if x.jax() is not arrays[n]}
+    return out, written, {n: x for n, x in leaves.items() if id(x) not in back}
+
+
+def _on_jax(module: torch.nn.Module) -> torch.nn.Module:
+    """Returns the module itself where its tensors are on JAX, else a copy whose tensors are."""
+    tensors, _ = _leaves(module)
+    if all(isinstance(x, EagerTensor) for x in tensors.values()):
+        return module
+    moved = dict(zip(map(id, tensors.values()), to_jax([*tensors.values()])))
+    module, _ = shell(module)
+    _walk(module, lambda _, x: moved.get(id(x), x))
+    return module

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 import jax
 
 from anyjax.errors import Unsupported
 from anyjax.torch.core import current_trace
-from anyjax.torch.core.keys import Keys
-from anyjax.torch.eager import dispatch, random_keys
+from anyjax.torch.eager import dispatch, random_keys, set_data
 from anyjax.torch.eager.factories import Factories
-from anyjax.torch.eager.host_reads import HostReads
+from anyjax.torch.eager.functions import Functions
 
-SERVED_BY = dispatch  # its import makes tensors work
-_THREAD = threading.local()  # whether its contexts are inside of one
+SERVED_BY = dispatch, set_data  # their import makes tensors work
 
 
 @contextlib.contextmanager
@@ -59,11 +56,9 @@ def on_jax(rng: jax.Array | None = None) -> Iterator[None]:
             why="its tensors are JAX's already",
             do="leave it out: anyjax.from_torch runs the code on JAX arrays",
         )
-    keys = None if rng is None else Keys(rng)
+    keys = None if rng is None else random_keys.Seeded(rng)
     with random_keys.drawing(keys), contextlib.ExitStack() as stack:
-        if not getattr(_THREAD, "inside", False):
-            _THREAD.inside = True
-            stack.callback(setattr, _THREAD, "inside", False)
+        if not Factories.inside():
             stack.enter_context(Factories())
-            stack.enter_context(HostReads())
+            stack.enter_context(Functions())
         yield

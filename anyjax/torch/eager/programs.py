@@ -7,23 +7,20 @@ layouts of the results are kept beside the program.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 
 from anyjax.dtypes import x64
-from anyjax.errors import AnyjaxError, DataDependent
-from anyjax.torch.core import current_trace, diagnostics, private
+from anyjax.errors import DataDependent
+from anyjax.torch.core import current_trace
 from anyjax.torch.core.call import Call
-from anyjax.torch.core.precision import are_narrow, precision_of
 from anyjax.torch.core.pytrees import flatten
-from anyjax.torch.data_dependent import int64
-from anyjax.torch.eager import gradients, random_keys
-from anyjax.torch.eager.fallback import fallback
+from anyjax.torch.eager import kernels, random_keys
+from anyjax.torch.eager.run import EagerRun, collected
 from anyjax.torch.eager.tensor import (
     EagerTensor,
     Memory,
@@ -33,7 +30,7 @@ from anyjax.torch.eager.tensor import (
     refuse_double,
     tensor_of,
 )
-from anyjax.torch.engine.trace import CONCRETIZATION
+from anyjax.torch.lowering.fallback import fallback
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -48,13 +45,7 @@ VARYING = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
 VARYING |= {aten.addcmul.default, aten.addcdiv.default, aten.lerp.Scalar}
 PROGRAMS: dict[tuple, Program] = {}
 COUNTS: Counter[Call] = Counter()
-
-
-class Running(NamedTuple):
-    """A run of a lowering, as lowerings ask for the trace that they run in."""
-
-    precision: Any
-    place: None = None  # the user's line is on Python's stack
+HOLDS: list[list[jax.Array]] = []  # the conditions of the operators that are being traced
 
 
 def run(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
@@ -125,7 +116,7 @@ class Program:
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.varying = [i for i, x in enumerate(leaves) if varies and type(x) is float]
-        self.draws = call.random
+        self.draws = call.random and not call.inert(call.bind(args, kwargs)[0])
         self.results: tuple[list[Any], Any] = ([], None)
         self.written: list[int] = []
         self.program = jax.jit(self._traced)
@@ -147,17 +138,17 @@ class Program:
         if traced and seed is not None:
             random_keys.check_fresh(self.call.op, seed)
         if traced or not self.compiled:
-            return self._uncompiled(args, kwargs, seed)
+            return compute(self.call, args, kwargs, seed)
         try:
             starts = [x.spec.starts for x in tensors]
             out, written, holds = self.program(arrays, starts, floats, seed)
-        except (*CONCRETIZATION, DataDependent, random_keys.Forbidden):
+        except (DataDependent, random_keys.Forbidden):
             self.compiled = False
-            return self._uncompiled(args, kwargs, seed)
+            return compute(self.call, args, kwargs, seed)
         if seed is not None and isinstance(out[0], jax.core.Tracer):
             random_keys.check_fresh(self.call.op, seed)
         if holds and not all(holds):
-            raise int64.overflow(self.call)
+            return compute(self.call, args, kwargs, seed)  # raises what a value is wrong for
         for i, array in zip(self.written, written):
             tensors[i].array = array
         leaves, structure = self.results
@@ -165,9 +156,6 @@ class Program:
         return structure.unflatten(
             [tensor_of(x, next(computed)) if type(x) is Spec else x for x in leaves]
         )
-
-    def _uncompiled(self, args: tuple, kwargs: dict, seed: PyTree) -> Any:
-        return compute(self.call, args, kwargs, seed, None)
 
     def _traced(
         self, arrays: list[PyTree], starts: list[PyTree], floats: list[PyTree], seed: PyTree
@@ -183,9 +171,8 @@ class Program:
         for place, tensor in zip(self.places, tensors):
             leaves[place] = tensor
         args, kwargs = self.structure.unflatten(leaves)
-        holds: list[jax.Array] = []
-        with random_keys.forbidden():
-            out = compute(self.call, args, kwargs, seed, holds)
+        with random_keys.forbidden(), collected() as holds:
+            out = compute(self.call, args, kwargs, seed)
         outs, structure = flatten(out)
         if not all(isinstance(x, (EagerTensor, type(None))) for x in outs):
             raise random_keys.Forbidden  # a number of Python's, which depends on values
@@ -202,38 +189,15 @@ def _own(tensor: EagerTensor) -> Spec:
     return of_layout(tensor.shape, tensor.dtype, (tensor.stride(), 0))
 
 
-def compute(
-    call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: list[jax.Array] | None
-) -> Any:
-    """Returns an operator's results by its lowering; without one, by torch's decomposition."""
-    out = _compute(call, args, kwargs, seed, conditions)
-    count = len(call.op._schema.returns)
-    assert count < 2 or len(out) == count, call.op  # torch's C++ would read beyond the end
-    return out
-
-
-def _compute(call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: PyTree) -> Any:
-    if call.row is None or call.op in gradients.SPECIAL:
-        return fallback(call.op, args, kwargs)
-    if call.dtype_at is not None and not call.factory and private.graph_task() == -1:
+def compute(call: Call, args: tuple, kwargs: dict[str, PyTree], seed: PyTree = None) -> Any:
+    """Returns the results of an operator that writes nothing, by its lowering or without one."""
+    run = EagerRun(seed)
+    if (kernel := kernels.SPECIAL.get(call.op)) is not None:
+        return run.above(kernel, args, kwargs)
+    if call.row is None:
+        return fallback(run, call.op, args, kwargs)
+    if call.dtype_at is not None and not call.factory:
         at = call.dtype_at
         refuse_double(args[at] if len(args) > at else kwargs.get("dtype"))
-    values, operands = call.bind(args, kwargs)
-    if call.random:
-        values.insert(0, None if call.inert(values) else random_keys.as_key(seed))
-    precision = precision_of("torch")
-    running = current_trace.entered(Running(precision))
-    with running, precision.around(), jax.numpy_rank_promotion("allow"):
-        try:
-            narrow = precision.asks and are_narrow(operands)
-            with precision.for_narrow() if narrow else contextlib.nullcontext():
-                out = call.row.lowering(*values)
-        except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, (*CONCRETIZATION, AnyjaxError, jax.errors.UnexpectedTracerError)):
-                raise
-            raise diagnostics.failed(call.op, operands, error) from error
-        if call.writes:
-            out = call.write(out, args, kwargs)
-        wrapped = call.wrap(out, operands, 0, args, kwargs, make=EagerTensor)
-        int64.follow(conditions, call, args, kwargs, values, wrapped)
-    return wrapped
+    with current_trace.entered(run), run.precision.around(), jax.numpy_rank_promotion("allow"):
+        return run.lower(call, args, kwargs)

@@ -24,12 +24,24 @@ from anyjax.torch.core.keys import Keys
 _THREAD = threading.local()
 
 
+class Seeded(Keys):
+    """Keys of eager code, which may last for longer than a program that JAX compiles."""
+
+    def __init__(self, rng: jax.Array):
+        super().__init__(rng)
+        self.inside = compiling()  # it is this program's own key, a constant or not
+
+    def fresh(self) -> bool:
+        """Returns whether a draw differs from call to call, as far as this key is concerned."""
+        return self.inside or not compiling()
+
+
 class Forbidden(Exception):
     """An operator that is not said to be random draws numbers: no program is kept of it."""
 
 
 @contextlib.contextmanager
-def drawing(keys: Keys | None) -> Iterator[None]:
+def drawing(keys: Seeded | None) -> Iterator[None]:
     """Draws from these keys for a while; without any, from where it was."""
     with _source(_current() if keys is None else keys):
         yield
@@ -51,6 +63,11 @@ def _source(new: object) -> Iterator[None]:
         _THREAD.source = outer
 
 
+def reseed(keys: Seeded) -> None:
+    """Draws from these keys from now on, until the context that goes on is left."""
+    _THREAD.source = keys
+
+
 def _current() -> Any:
     return getattr(_THREAD, "source", None)
 
@@ -58,8 +75,8 @@ def _current() -> Any:
 def drawn() -> jax.Array | np.ndarray | None:
     """Returns a key or seed for a program; None inside another one that has no key."""
     source = _current()
-    has_key = isinstance(source, Keys)
-    return None if source is Forbidden or (not has_key and compiling()) else draw("a program")
+    fresh = source.fresh() if isinstance(source, Seeded) else not compiling()
+    return draw("a program") if fresh and source is not Forbidden else None
 
 
 def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np.ndarray:
@@ -67,7 +84,9 @@ def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np
     source = _current()
     if source is Forbidden:
         raise Forbidden
-    if isinstance(source, Keys) and generator is None:
+    if isinstance(source, Seeded) and generator is None:
+        if not source.fresh():
+            raise repeated(op)
         return source.draw(op)
     with private.DisableTorchDispatch():
         seed = torch.empty(1, dtype=torch.int64).random_(generator=generator)
@@ -82,13 +101,18 @@ def compiling() -> bool:
 def check_fresh(op: object, seed: jax.Array | np.ndarray) -> None:
     """Raises MissingRng where a seed would be a constant of a program that JAX compiles."""
     if isinstance(seed, np.ndarray) and compiling():
-        raise MissingRng(
-            f"{op} draws random numbers inside a program that JAX compiles",
-            where=diagnostics.where(),
-            why="the seed would be a constant of the program: the same numbers in every call",
-            do="give a key: with anyjax.torch.on_jax(rng=key): ..., or compile the function with "
-            "anyjax.torch.interop.jax_jit, which gives it one",
-        )
+        raise repeated(op)
+
+
+def repeated(op: object) -> MissingRng:
+    """Returns the error for a seed from outside of a program that JAX compiles."""
+    return MissingRng(
+        f"{op} draws random numbers inside a program that JAX compiles",
+        where=diagnostics.where(),
+        why="the seed would be a constant of the program: the same numbers in every call",
+        do="give a key inside of it: with anyjax.torch.on_jax(rng=key): ..., or compile the "
+        "function with anyjax.torch.interop.jax_jit, which gives it one",
+    )
 
 
 def as_key(seed: jax.Array | np.ndarray) -> jax.Array:

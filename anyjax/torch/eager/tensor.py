@@ -7,8 +7,10 @@ written, through whichever tensor.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
 
@@ -20,7 +22,7 @@ from torch import Tensor
 from anyjax.dtypes import x64
 from anyjax.errors import DataDependent, Unsupported
 from anyjax.torch.core import diagnostics, interop, private
-from anyjax.torch.core.dtypes import TO_JAX, of_input
+from anyjax.torch.core.dtypes import TO_JAX, of_input, widened
 from anyjax.torch.core.strides import Layout
 from anyjax.torch.core.tensor import JaxTensor
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 DOUBLE = {torch.float64, torch.complex128}
+FORMULA = ContextVar("FORMULA", default=False)  # whether torch computes an operator by others
 
 
 class Step(NamedTuple):
@@ -48,6 +51,9 @@ class Memory:
 
     def __init__(self, array: jax.Array):
         self.array = array
+
+    def __deepcopy__(self, memo: dict[int, PyTree]) -> Memory:
+        return Memory(self.array)
 
 
 @dataclass(eq=False, slots=True)
@@ -87,16 +93,19 @@ def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None 
     Raises:
       Unsupported: torch would have 64-bit floats, which JAX has not unless x64 is on.
     """
-    # torch's own formulas ask for some: empty ones, single numbers, and inside of backward.
-    if dtype in DOUBLE and shape and 0 not in shape and private.graph_task() == -1:
+    # Scalars of torch's own formulas, and empty tensors, may be such.
+    if dtype in DOUBLE and shape and 0 not in shape:
         refuse_double(dtype)
     stride = layout[0] if layout and _is_dense(shape, layout[0]) else _contiguous(tuple(shape))
     return spec_of(torch.Size(shape), dtype, tuple(stride), 0)
 
 
 def refuse_double(dtype: torch.dtype | None) -> None:
-    """Raises Unsupported for 64-bit floats, which JAX has not unless x64 is on."""
-    if dtype in DOUBLE and not x64():
+    """Raises Unsupported for 64-bit floats, which JAX has not unless x64 is on.
+
+    Inside of torch's own formulas they are let through: their results are looked at.
+    """
+    if dtype in DOUBLE and not x64() and private.graph_task() == -1 and not FORMULA.get():
         raise Unsupported(
             f"a tensor of {dtype} on JAX",
             where=diagnostics.where(),
@@ -130,7 +139,9 @@ class EagerTensor(JaxTensor):
 
     spec: Spec
     memory: Memory
-    # What makes tensors itself, and so stands above: dispatch.py and views.py put it here.
+    # What makes tensors itself, and so stands above: dispatch.py and others put it here.
+    call: ClassVar[Callable[..., Any]]
+    cut: ClassVar[Callable[..., Any]]
     run_op: ClassVar[Callable[..., Any]]
     read_view: ClassVar[Callable[[EagerTensor], jax.Array]]
     write_to: ClassVar[Callable[[EagerTensor, jax.Array], None]]
@@ -139,14 +150,19 @@ class EagerTensor(JaxTensor):
 
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):
-        dtype = of_input(array.dtype) if dtype is None else dtype
+        if dtype is None:
+            array = widened(array)
+            dtype = of_input(array.dtype)
         return tensor_of(of_layout(array.shape, dtype, layout), array)
 
-    __torch_function__ = private.no_torch_function
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return cls.call(func, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
-        return cls.run_op(op, args, kwargs or {})
+        with private.DisableTorchFunctionSubclass():
+            return cls.run_op(op, args, kwargs or {})
 
     @property
     def array(self) -> jax.Array:
@@ -188,7 +204,9 @@ class EagerTensor(JaxTensor):
     @property
     def data(self) -> Tensor:
         """The same memory without history; another tensor takes its place by assignment."""
-        return self.detach()
+        if isinstance(self.memory.array, jax.core.Tracer):
+            return self.cut()
+        return in_memory(self.spec, self.memory)  # whose writes autograd does not count
 
     @data.setter
     def data(self, new: Tensor) -> None:
@@ -213,10 +231,10 @@ class EagerTensor(JaxTensor):
         if id(self) not in memo:
             if self.grad_fn is not None:
                 raise RuntimeError("Only Tensors created explicitly by the user support deepcopy")
-            copy = tensor_of(of_layout(self.shape, self.dtype), self.array)
-            memo[id(self)] = copy.as_leaf_like(self)
+            copied = in_memory(self.spec, copy.deepcopy(self.memory, memo))
+            memo[id(self)] = copied.as_leaf_like(self)
             if self.grad is not None:
-                copy.grad = self.grad.__deepcopy__(memo)
+                copied.grad = copy.deepcopy(self.grad, memo)
         return memo[id(self)]
 
     def __copy__(self) -> Tensor:
@@ -260,6 +278,7 @@ def in_memory(spec: Spec, memory: Memory) -> EagerTensor:
     self = private.make_wrapper(
         EagerTensor, spec.shape, spec.stride, spec.offset, dtype=spec.dtype, device="cpu"
     )
+    private.forbid_pointer(self)
     self.spec, self.memory = spec, memory
     return self
 

@@ -41,11 +41,20 @@ INVERSES = {
 def view(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the views that an operator makes of its first argument."""
     base: EagerTensor = args[0]
+    if call.op is aten.detach.default and isinstance(base.memory.array, jax.core.Tracer):
+        return cut(base)
     if call.op in SAME:
         return in_memory(base.spec, base.memory)
     specs = specs_of(call.op, frozen(args[1:]), frozen(kwargs), base.spec)
     views = [in_memory(spec, base.memory) for spec in specs]
     return views if call.op._schema.returns[0].type.kind() == "ListType" else views[0]
+
+
+def cut(base: EagerTensor) -> EagerTensor:
+    """Returns the same memory, from which no gradient of JAX's comes back."""
+    spec, steps = base.spec, (*base.spec.steps, Step("detach", (), (), None))
+    parts = spec.shape, spec.dtype, spec.stride, spec.offset, spec.owner or spec
+    return in_memory(spec_of(*parts, steps, spec.starts), base.memory)
 
 
 def frozen(value: PyTree) -> Any:
@@ -113,6 +122,8 @@ def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
 
 def _apply(step: Step, dtype: torch.dtype, base: PyTree, starts: Iterator[PyTree]) -> jax.Array:
     """Returns the array of a view."""
+    if step.op == "detach":
+        return lax.stop_gradient(base.array if isinstance(base, JaxTensor) else base)
     if step.op in BEGINS:
         array = base.array if isinstance(base, JaxTensor) else base
         return BEGINS[step.op](array, next(starts), *step.args)
@@ -207,6 +218,8 @@ def _written(spec: Spec, owner: jax.Array, array: jax.Array, starts: Sequence[Py
 
 def _put(step: Step, base: jax.Array, array: jax.Array, stride: tuple) -> jax.Array:
     """Returns a view's base after a write to all of the view."""
+    if step.op == "detach":
+        return array
     if step.op in INVERSES:
         return INVERSES[step.op](array)
     if step.op is aten.view.dtype:
@@ -246,4 +259,5 @@ def _places(step: Step, shape: tuple[int, ...], stride: tuple = ()) -> np.ndarra
     return places
 
 
+EagerTensor.cut = cut
 EagerTensor.read_view, EagerTensor.write_to = staticmethod(read), staticmethod(write)

@@ -13,7 +13,7 @@ from anyjax.table import REQUIRED
 from anyjax.torch.core import diagnostics, private
 from anyjax.torch.core.call import Call
 from anyjax.torch.core.dtypes import to_jax
-from anyjax.torch.eager.fallback import fallback
+from anyjax.torch.eager.programs import compute
 from anyjax.torch.eager.tensor import EagerTensor
 from anyjax.torch.eager.views import write
 
@@ -75,7 +75,7 @@ def run(call: Call, args: tuple, kwargs: dict[str, PyTree], run: Callable[..., P
     """Runs an operator that writes to its arguments; returns those that it returns."""
     op, form = call.op, form_of(call)
     if form.op is None and op in private.decompositions:
-        out = fallback(op, args, kwargs)
+        out = compute(call, args, kwargs)
         return out if form.returns else None
     if form.op is None:
         raise Unsupported(

@@ -5,12 +5,14 @@ and the program has their results as constants, unless these are large.
 from __future__ import annotations
 
 import math
+import weakref
 
 import torch
 
 from anyjax.torch.core import private, sizes
 from anyjax.torch.core.call import Call
 from anyjax.torch.core.lifting import CONSTANTS, HUGE
+from anyjax.torch.core.tensor import JaxTensor
 
 aten = torch.ops.aten
 
@@ -28,7 +30,10 @@ def constant(op, call: Call, args, kwargs):
         op = aten.reshape.default  # a write, undone through a view: any order
     with private.DisableTorchFunction():  # dispatched from C++, as vmap does
         out = op(*args, **kwargs)
-        return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+        out = out.zero_() if op.overloadpacket in UNINITIALIZED else out
+    if JaxTensor.living is not None and isinstance(out, torch.Tensor):
+        JaxTensor.living.append(weakref.ref(out))
+    return out
 
 
 def outgrown(call: Call, args) -> bool:

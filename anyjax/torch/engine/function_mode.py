@@ -9,6 +9,7 @@ is served as a whole. What is left may write to memory that tensors share: alias
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Container
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -16,18 +17,26 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from anyjax import warn_once
+from anyjax.dtypes import x64
+from anyjax.errors import UncheckedValues
 from anyjax.torch.aliasing import aliases, in_place, writes
 from anyjax.torch.aliasing.no_grad_views import Detached
 from anyjax.torch.aliasing.overlapping import Expanded
 from anyjax.torch.autograd import backward, hooks, requires_grad
 from anyjax.torch.compat import subclasses
 from anyjax.torch.control_flow import higher_order
-from anyjax.torch.core import autocast, private
-from anyjax.torch.core.lifting import lift
+from anyjax.torch.core import diagnostics, dispatcher, private
+from anyjax.torch.core.lifting import is_traced, lift
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent import traced_numbers, value_queries
 from anyjax.torch.data_dependent.traced_index import GET, SET, Picked
-from anyjax.torch.engine import custom_operators, tensor_lists
+from anyjax.torch.engine import tensor_lists
+from anyjax.torch.lowering import custom_operators
+from anyjax.torch.lowering.out import into
+
+# Every model reads these more often than it computes.
+SHAPES = {getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device")}
 
 Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
 
@@ -59,6 +68,32 @@ def listed(mode, func, args, kwargs) -> Any:
         return tensor_lists.stacked(*args, **kwargs)
 
 
+def doubled(mode, func, args, kwargs) -> Any:
+    """A cast to float64 that somebody's own code asks for: JAX keeps 32 bits, which is said."""
+    wide = func is torch.Tensor.double
+    wide |= any(x is torch.float64 for x in (*args[1:], *kwargs.values()))
+    if wide and not x64() and is_traced(args[0]):
+        frame: Any = sys._getframe(1)
+        while frame.f_globals.get("__name__", "").startswith("anyjax."):
+            frame = frame.f_back
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("torch", "transformers"):
+            warn_once.warn(
+                f"a cast to torch.float64 keeps 32 bits ({diagnostics.where()}); "
+                'jax.config.update("jax_enable_x64", True) gives 64',
+                UncheckedValues,
+            )
+    return NotImplemented
+
+
+def stored(mode, func, args, kwargs) -> Any:
+    """``set_`` to memory: a constant."""
+    if len(args) < 2 or isinstance(args[1], torch.Tensor):
+        return NotImplemented
+    with dispatcher.plain():
+        constant = torch.empty(0, dtype=args[0].dtype).set_(*args[1:], **kwargs)
+    return func(args[0], lift(constant))
+
+
 def renormed(mode, func, args, kwargs) -> Any:
     """``max_norm``: the rows that are read are first cut to it, in the table itself."""
     bound = inspect.signature(func).bind(*args, **kwargs).arguments
@@ -85,7 +120,7 @@ QUESTIONS = (
     Handler(
         requires_grad.serve, requires_grad.ANSWERS, "torch's autograd is off and does not know"
     ),
-    Handler(hooks.register_hook, {torch.Tensor.register_hook}, "gradients are JAX's"),
+    Handler(hooks.register_hook, hooks.REGISTERS, "gradients are JAX's"),
     Handler(backward.ask, backward.ASKS, "torch's own Python reads requires_grad of its tensors"),
     Handler(
         value_queries.sizes,
@@ -100,6 +135,7 @@ QUESTIONS = (
         value_queries.ASKS,
         "the line that asks may tell what a condition is taken for",
     ),
+    Handler(value_queries.equal, value_queries.EQUAL, "a condition on values, as bool(x) is"),
     Handler(value_queries.repair, None, "what follows an answered condition is the body of its if"),
     Handler(
         value_queries.unsized, None, "rows of an unknown number are no tensors: no others see them"
@@ -115,6 +151,8 @@ QUESTIONS = (
         value_queries.TENSOR_SPLIT,
         "torch reads the places to split at from memory",
     ),
+    Handler(doubled, {torch.Tensor.double, torch.Tensor.to}, "JAX keeps 32 bits unless x64 is on"),
+    Handler(stored, {torch.Tensor.set_}, "torch would give a functional tensor memory of its own"),
     Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
     Handler(
         traced_numbers.serve,
@@ -176,14 +214,17 @@ class FunctionMode(TorchFunctionMode):
     expanded = cached_property(lambda self: Expanded())
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        pending = self.guard is not None or bool(self.trace.unknown)
+        if func in SHAPES and not pending and subclasses.PLAIN.issuperset(types):
+            return func(*args)
         kwargs = kwargs or {}
         if not subclasses.PLAIN.issuperset(types):
             out = subclasses.served(self, func, types, args, kwargs)
             if out is not NotImplemented:
                 return out
-        pending = self.guard is not None or bool(self.trace.unknown)
-        func, questions, served = handlers(func, pending)
-        self.trace.autocast = autocast.is_on()
+        original = func
+        func, questions, served = handlers(original, pending)
+        self.trace.autocast = not private.is_excluded(private.AUTOCAST_CPU)
         if kwargs.pop("requires_grad", False):
             with self:
                 return func(*args, **kwargs).requires_grad_()
@@ -199,6 +240,9 @@ class FunctionMode(TorchFunctionMode):
             if isinstance(value, torch.Tensor) and not private.is_functional(value):
                 args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
                 break
+        if kwargs.get("out") is not None:
+            with self:
+                return into(original, args, kwargs)
         for serve in served:
             out = serve(self, func, args, kwargs)
             if out is not NotImplemented:
@@ -207,8 +251,13 @@ class FunctionMode(TorchFunctionMode):
 
     def call(self, func, args, kwargs) -> Any:
         """Returns the function itself."""
-        plain = torch.is_grad_enabled() and not self.tracks_views and not writes.concerned(func)
-        out = func(*args, **kwargs) if plain else writes.call(self, func, args, kwargs)
+        free = torch.is_grad_enabled() and not writes.concerned(func)
+        if free and self.tracks_views and args:
+            view = id(args[0])
+            free = view not in self.detached.views and view not in self.expanded.known
+        out = func(*args, **kwargs) if free else writes.call(self, func, args, kwargs)
+        if type(out) is torch.Tensor:
+            private.forbid_pointer(out)
         if "picked" in vars(self) and self.picked.found:
             with self:
                 self.picked.sync()

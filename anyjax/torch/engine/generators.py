@@ -1,5 +1,5 @@
 """Draws from a ``torch.Generator`` that forward seeds itself, or from torch's default one after
-``torch.manual_seed`` in forward: torch's own numbers, as constants.
+``torch.manual_seed`` in forward: torch's own numbers, as constants; and states of generators.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from anyjax.warn_once import warn
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
+    from anyjax.torch.core.keys import Keys
+
 aten = torch.ops.aten
+STATES = 0x616E796A6178 << 12  # seeds that nobody chooses
 
 # Draws that take no more than a shape and a dtype of their first argument.
 SHAPED = {aten.normal_functional, aten.rand_like, aten.randn_like, aten.randint_like}
@@ -32,9 +35,15 @@ class Generators:
     """The generators of one trace, by their state: the dispatcher hands over new objects.
 
     ``default`` draws where an operator names none, once forward has called ``torch.manual_seed``.
+
+    Args:
+      keys: draw before that; a state stands for their count.
+      began: the state of torch's own default generator when the trace began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys, began: torch.Tensor) -> None:
+        self.keys, self.began = keys, began
+        self.counts: dict[bytes, tuple[jax.Array | None, int]] = {}
         self.default: torch.Generator | None = None
         self.states: set[bytes] = set()
         self.met: list[torch.Generator] = []
@@ -49,6 +58,8 @@ class Generators:
         generator = next(
             (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
         )
+        if generator is None and self.default is None and self.reseeded(torch.default_generator):
+            self.default = torch.default_generator
         if generator is None and self.default is not None:
             return self._draw_by_default(op, args, kwargs)
         if generator is None or not self.seeded(generator):
@@ -69,6 +80,36 @@ class Generators:
                 do="leave torch.manual_seed out of forward and pass rng, or draw with torch.rand",
             )
         return out
+
+    def reseeded(self, generator: torch.Generator) -> bool:
+        """Returns whether forward has seeded torch's own: another thread may only have drawn."""
+        same = state(generator) == self.began.numpy().tobytes()
+        return not same and self.seeded(generator)
+
+    def state(self) -> torch.Tensor:
+        """Returns what the next draws follow from: a state of its own for each count of keys."""
+        if self.default is not None:
+            return self.default.get_state()
+        count = self.keys.draws
+        stand_in = torch.Generator().manual_seed(STATES + count).get_state()
+        self.counts[stand_in.numpy().tobytes()] = self.keys.rng, count
+        return stand_in
+
+    def restore(self, new_state: torch.Tensor) -> None:
+        """Draws as from this state on."""
+        if (count := self.counts.get(new_state.numpy().tobytes())) is None:
+            self.default = torch.Generator()
+            self.default.set_state(new_state)
+            return
+        self.default = None
+        if count[0] is not self.keys.rng:
+            raise Unsupported(
+                "torch.set_rng_state with a state from outside of a branch or a loop's body",
+                where=diagnostics.where(),
+                why="each of its runs draws from a key of its own",
+                do="save and restore the state on the same side",
+            )
+        self.keys.draws = count[1]
 
     def seeded(self, generator: torch.Generator) -> bool:
         """Returns whether nothing was drawn from it since it was seeded, or only by this trace."""
@@ -105,6 +146,9 @@ def _draw(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def _in_place_of_torchs(generator: torch.Generator) -> Iterator[None]:
     """torch's default generator goes on where this one is, for a while."""
     torchs = torch.default_generator
+    if generator is torchs:
+        yield
+        return
     torchs_state = torchs.get_state()
     torchs.set_state(generator.get_state())
     try:

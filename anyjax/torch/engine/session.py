@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ from anyjax.torch.compat import (
     torch_random,
 )
 from anyjax.torch.compat.patches import checked, patched, uncompiled
-from anyjax.torch.core import autocast, current_trace, private
+from anyjax.torch.core import autocast, current_trace, dispatcher, private
 from anyjax.torch.core.lifting import CONSTANTS
 from anyjax.torch.core.precision import UNASKED, Precision
 from anyjax.torch.core.tensor import JaxTensor
@@ -70,9 +71,8 @@ def tracing(
     autocast.refuse_around()
     trace = Trace(rng, inputs, callback)
     trace.tape = Tape() if tape else None
-    trace.again = lambda key: tracing(key, inputs, callback, True, precision)
     trace.precision, trace.asks = precision, precision.asks
-    with LOCK, contextlib.ExitStack() as stack:
+    with LOCK, dispatcher.plain(), contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())
         checked()
@@ -88,16 +88,17 @@ def tracing(
         stack.callback(private.disable_functionalization)
         stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows
         stack.enter_context(private.BelowAutograd())
-        stack.enter_context(FunctionMode(trace))
+        stack.enter_context(mode := FunctionMode(trace))
+        trace.mode = mode
         stack.enter_context(trace)
         try:
             yield trace
         except Exception as error:
             if trace.missing and not isinstance(error, MissingOps):
-                raise trace.fallback.missing_ops() from error
+                raise trace.missing.error() from error
             raise
     if trace.missing:
-        raise trace.fallback.missing_ops()
+        raise trace.missing.error()
     if "generators" in vars(trace):
         trace.generators.outlive()
 
@@ -106,11 +107,8 @@ def switches() -> Iterator[contextlib.AbstractContextManager]:
     """torch's own: code is told that it is compiled, and what only chooses kernels is off."""
     flag, mha = private.COMPILING, torch.backends.mha
     compiler = flag.place
-    yield switched(
-        lambda: getattr(compiler, flag.name),
-        lambda value: setattr(compiler, flag.name, value),
-        current_trace.Active(),
-    )
+    at = compiler, flag.name
+    yield switched(partial(getattr, *at), partial(setattr, *at), current_trace.Active())
     yield switched(private.get_mkldnn, private.set_mkldnn, False)
     yield switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
     yield torch.jit.optimized_execution(False)  # of TorchScript: no fused kernels

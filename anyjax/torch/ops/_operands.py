@@ -151,6 +151,11 @@ def binary_of(function):
 
 def operands(*values, dtype=None):
     """Arrays and numbers as arrays of one dtype, the common one; of one shape, but for scalars."""
+    if len(values) == 2 and dtype is None:  # most: no more is to be done
+        x, y = values
+        same = getattr(x, "shape", None) == getattr(y, "shape", ()) and hasattr(y, "ndim")
+        if same and x.dtype == y.dtype:
+            return values
     arrays = [v for v in values if hasattr(v, "ndim")]  # quicker than is_number
     if not arrays:
         dtype = dtype or common(*values)

@@ -25,8 +25,9 @@ from anyjax.torch.ops._operands import (
 
 
 def _inner(x, low, high, /):
-    """Clamped to [low, high]; unlike torch's clamp, its gradient at the bounds is 0."""
-    return lax.clamp(like(x, low), x, like(x, high))
+    """Clamped; unlike in torch's clamp, the gradient at the bounds is 0, and at NaN 1."""
+    low, high = like(x, low), like(x, high)
+    return select(lax.le(x, low), low, select(lax.ge(x, high), high, x))
 
 
 def relu(self):
@@ -38,7 +39,7 @@ def relu(self):
 def hardswish(x, /):
     """The gradient is 0 at -3 and 1 at 3; -inf gives NaN."""
     inner = select(absolute(x) < 3, x, like(x, 0))
-    return select(x <= -3, x * 0, select(x >= 3, x, inner * (x + 3) / 6))
+    return select(x <= -3, x * 0, select(x < 3, inner * (x + 3) / 6, x))
 
 
 def softplus(x):
@@ -56,9 +57,9 @@ expm1.defjvps(lambda tangent, _, x: tangent * lax.exp(x))  # jax's own cancels f
 @widened
 def elu(self, alpha, scale, input_scale):
     """The exponential never sees positive values, whose overflow would spoil the gradient."""
-    below = select(self > 0, like(self, 0), self)
+    below = select(self <= 0, self, like(self, 0))
     below = expm1(below if input_scale == 1 else below * input_scale) * (alpha * scale)
-    return select(self > 0, self if scale == 1 else self * scale, below)
+    return select(self <= 0, below, self if scale == 1 else self * scale)
 
 
 def _outside(grad, x, bound, /):
@@ -76,9 +77,11 @@ table.update(
         aten.relu: relu,
         aten.relu6: lambda self: _inner(self, 0, 6),
         aten.hardtanh: _inner,
-        aten.hardsigmoid: widened(lambda self: _inner(self + 3, 0, 6) / 6),
+        aten.hardsigmoid: widened(
+            lambda self: lax.clamp(like(self, 0), self + 3, like(self, 6)) / 6
+        ),
         aten.hardswish: widened(hardswish),
-        aten.silu: widened(lambda self: self * lax.logistic(self)),
+        aten.silu: widened(lambda self: lax.mul(self, lax.logistic(self))),
         aten.mish: widened(lambda self: self * lax.tanh(softplus(self))),
         aten.leaky_relu: widened(
             lambda self, negative_slope: select(self > 0, self, self * negative_slope)

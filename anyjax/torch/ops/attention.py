@@ -39,8 +39,9 @@ def call(query, key, value, attn_mask, is_causal, scale):
     return form, query, key, value, *limits.mask(key.shape[-2])
 
 
-def dropout(rng, rate, weights):
-    """Weights, of which some are zeros."""
+def dropout(rng, rate, weights, block=None):
+    """Weights, of which some are zeros; each block of rows has a key of its own."""
+    rng = rng if block is None else jax.random.fold_in(rng, block)
     kept = jax.random.bernoulli(rng, 1 - rate, weights.shape)
     return jnp.where(kept, weights / (1 - rate), 0)
 

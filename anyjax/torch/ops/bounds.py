@@ -1,24 +1,41 @@
 """The larger or smaller of two operands: maximum, clamp and their relatives, with torch's gradients
-where operands are equal.
+where operands are equal, and where one is NaN.
 """
 
 from __future__ import annotations
 
-import math
-
-import jax.numpy as jnp
+import jax
+import numpy as np
 import torch
 from jax import lax
 
 from anyjax.torch.core.schema import aten, lowers, table
-from anyjax.torch.ops._operands import binary_of, is_number, operands, select
+from anyjax.torch.ops._operands import binary_of, exact, is_number, operands, select
 
+
+def _larger(function, beyond):
+    """``lax.max`` or ``lax.min``, whose gradient is halved between equal operands; where one is NaN
+    both have all of it.
+    """
+    chosen = jax.custom_jvp(function)
+
+    @chosen.defjvp
+    def jvp(primals, tangents):
+        x, y = primals
+        halves = [select(lax.eq(x, y), t / 2, t) for t in tangents]
+        first = select(beyond(y, x), 0, halves[0])
+        return function(x, y), first + select(beyond(x, y), 0, halves[1])
+
+    return binary_of(lambda x, y: function(x, y) if exact(x) else chosen(x, y))
+
+
+_maximum, _minimum = _larger(lax.max, lax.gt), _larger(lax.min, lax.lt)
 table.update(
     {
-        aten.maximum: binary_of(lax.max),
-        aten.minimum: binary_of(lax.min),
-        aten.max.other: binary_of(lax.max),
-        aten.min.other: binary_of(lax.min),
+        aten.maximum: _maximum,
+        aten.minimum: _minimum,
+        aten.max.other: _maximum,
+        aten.min.other: _minimum,
     }
 )
 
@@ -48,8 +65,8 @@ def clamp_min(self, min):
     x, low = operands(self, min)
     if not AT_A_BOUND and not is_number(min):
         return lax.max(x, low)
-    outside = lax.lt(x, low) if AT_A_BOUND else lax.le(x, low)
-    return select(_beyond(outside, min), low, x)
+    compares = (lax.ge, lax.lt) if AT_A_BOUND else (lax.gt, lax.le)
+    return _bounded(x, low, *compares)
 
 
 @lowers(aten.clamp_max)
@@ -57,15 +74,14 @@ def clamp_max(self, max):
     x, high = operands(self, max)
     if not AT_A_BOUND and not is_number(max):
         return lax.min(x, high)
-    outside = lax.gt(x, high) if AT_A_BOUND else lax.ge(x, high)
-    return select(_beyond(outside, max), high, x)
+    compares = (lax.le, lax.gt) if AT_A_BOUND else (lax.lt, lax.ge)
+    return _bounded(x, high, *compares)
 
 
-def _beyond(outside, bound):
-    """Where the bound is the result: outside of it, and where it is NaN itself."""
-    if is_number(bound) and not math.isnan(bound):
-        return outside
-    return lax.bitwise_or(outside, jnp.broadcast_to(jnp.isnan(bound), outside.shape))
+def _bounded(x, bound, inside, outside):
+    """Where one of the two is NaN the result is NaN, and has no gradient."""
+    beyond = bound if exact(x) else select(outside(x, bound), bound, np.nan)
+    return select(inside(x, bound), x, beyond)
 
 
 @lowers(aten.fmax)

@@ -30,6 +30,8 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 @lowers(aten.embedding)
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     """torch raises for a token that the table does not have; a program gives NaN."""
+    if indices.dtype.itemsize < 4:  # whose numbers may be fewer than the rows
+        indices = lax.convert_element_type(indices, jnp.int32)
     if (short := packed_matrix.packed_form(weight)) is not None:
         rows = short.rows(indices)
     else:

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.numerics import head_loss
+from anyjax.torch.core.heads import Head, head_of
 from anyjax.torch.core.schema import aten, lowers
 from anyjax.torch.ops._operands import absolute, like, select, wide, widened
 from anyjax.torch.ops.matmul import linear
@@ -36,9 +38,25 @@ def picked(logits, norm, target, weight, reduction, ignore_index, smoothing=0.0)
     return loss.sum() / (total if reduction == MEAN else 1), total
 
 
+def of_head(head, target, weight, reduction, ignore_index, label_smoothing):
+    """The loss of a large head's output by its input, None where it needs all of the output."""
+    by_rows = weight is None and not label_smoothing and reduction != NONE and target.ndim == 1
+    if head is None or not by_rows:
+        return None
+    _, hidden, weight, bias, pointwise = head
+    labels, options = target.reshape(hidden.shape[:-1]), {"ignore_index": ignore_index}
+    loss = head_loss.linear_cross_entropy(
+        hidden, weight, labels, bias, pointwise=pointwise, **options
+    )
+    return loss / (target != ignore_index).sum() if reduction == MEAN else loss
+
+
 @lowers(aten.cross_entropy_loss)
 def cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
     """A target of the input's shape holds probabilities; its mean is over samples."""
+    loss = of_head(head_of(self), target, weight, reduction, ignore_index, label_smoothing)
+    if loss is not None:
+        return loss.astype(self.dtype)
     logits = classes_last(wide(self))
     norm = jax.nn.logsumexp(logits, -1)
     if target.shape != self.shape:
@@ -102,9 +120,9 @@ def binary_cross_entropy(self, target, weight, reduction):
 def huber_loss(self, target, reduction, delta):
     """Half the square up to ``delta``, linear from there on, also in the gradient at infinity."""
     gap = self - target
-    near = absolute(gap) < delta
-    square = lax.square(select(near, gap, 0)) / 2
-    return reduced(select(near, square, delta * (absolute(gap) - delta / 2)), reduction)
+    far = absolute(gap) >= delta
+    square = lax.square(select(far, 0, gap)) / 2
+    return reduced(select(far, delta * (absolute(gap) - delta / 2), square), reduction)
 
 
 @lowers(aten.smooth_l1_loss)
@@ -196,9 +214,13 @@ def linear_cross_entropy(
     compute_input_grad, compute_linear_weight_grad, compute_linear_bias_grad,
 ):  # fmt: skip
     """The three other results are gradients for torch's autograd, which JAX works out itself."""
-    logits = linear(input, linear_weight, linear_bias)
-    how = SUM if reduction == "sum" else MEAN
-    loss = cross_entropy_loss(logits, target, weight, how, ignore_index, label_smoothing)
+    large = head_loss.block_of(input, linear_weight) is not None
+    head = Head(input, input, linear_weight, linear_bias) if large else None
+    rest = target, weight, SUM if reduction == "sum" else MEAN, ignore_index, label_smoothing
+    loss = of_head(head, *rest)
+    if loss is None:
+        loss = cross_entropy_loss(linear(input, linear_weight, linear_bias), *rest)
+    loss = loss.astype(input.dtype)
     shapes = (*[(0, 0)] * 2, (0,))
     return loss, *(jnp.zeros(shape, input.dtype) for shape in shapes)
 

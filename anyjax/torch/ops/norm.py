@@ -22,8 +22,12 @@ def affine(x, weight, bias):
 
 
 def over_channels(x, rank: int):
-    """A vector over dimension 1 of a tensor of this rank."""
-    return None if x is None else lax.expand_dims(wide(x), range(1, rank - 1))
+    """A vector, which may have dimensions of one element, over dimension 1 of a tensor of this
+    rank.
+    """
+    if x is None:
+        return None
+    return lax.expand_dims(wide(x if x.ndim == 1 else x.reshape(-1)), range(1, rank - 1))
 
 
 @lowers(aten.native_layer_norm)

@@ -255,6 +255,8 @@ def mul(self, other):
     if keeps(other, self):
         return cast(scaled(lax.mul, self, other), other.dtype)
     x, y = operands(self, other)
+    if x is y and x.dtype.kind == "i":  # XLA takes a square for positive, and it may wrap
+        y = lax.optimization_barrier(y)
     return lax.bitwise_and(x, y) if x.dtype.kind == "b" else lax.mul(x, y)
 
 
@@ -304,7 +306,9 @@ def pow_(self, exponent):
     if not exact(x):
         return lax.pow(x, y) if is_number(exponent) and x.dtype.kind != "c" else powers(x, y)
     if isinstance(exponent, int):
-        return lax.integer_pow(powers_of(x), exponent)
+        even = exponent > 0 and exponent % 2 == 0
+        power = lax.integer_pow(powers_of(x), exponent // 2 if even else exponent)
+        return mul(power, power) if even else power
     x = powers_of(x)
     return integer_power(x, cast(y, x.dtype))
 

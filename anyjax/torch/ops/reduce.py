@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -43,13 +45,39 @@ def _prod(x, dim, keepdim, dtype, /):
     return jnp.prod(x, axes_of(x, dim), keepdims=keepdim, dtype=x.dtype)
 
 
-def _extreme(function):
-    return lambda self, dim, keepdim: apart(function(self, axes_of(self, dim), keepdims=keepdim))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _reduced(function, axes, everywhere, x):
+    return function(x, axes, keepdims=True)
+
+
+@_reduced.defjvp
+def _reduced_jvp(function, axes, everywhere, primals, tangents):
+    """Equal elements share the gradient; that of NaN is NaN ``everywhere``, or that of each NaN."""
+    (x,), (tangent,) = primals, tangents
+    out = function(x, axes, keepdims=True)
+    mine = x == out if everywhere else (x == out) | (x != x)
+    ones = wide(mine.astype(x.dtype))
+    share = ones / jnp.sum(ones, axes, keepdims=True)
+    share = select(out != out, np.nan, share) if everywhere else share
+    return out, jnp.sum(tangent * share.astype(x.dtype), axes, keepdims=True)
+
+
+def _extreme(function, everywhere=True):
+    def lowering(self, dim=None, keepdim=False):
+        axes = axes_of(self, dim)
+        if exact(self):
+            return apart(function(self, axes, keepdims=keepdim))
+        out = _reduced(function, axes, everywhere, self)
+        return apart(out if keepdim else lax.squeeze(out, axes))
+
+    return lowering
+
+
+_amax, _amin = _extreme(jnp.max), _extreme(jnp.min)
 
 
 def _both(self, dim, keepdim):
-    axes = axes_of(self, dim)
-    return apart(self.min(axes, keepdims=keepdim)), apart(self.max(axes, keepdims=keepdim))
+    return _amin(self, dim, keepdim), _amax(self, dim, keepdim)
 
 
 def _boolean(function):
@@ -62,6 +90,15 @@ def _boolean(function):
     return lowering
 
 
+def _mean(self, dim, keepdim, dtype):
+    x, axes = cast(self, dtype), axes_of(self, dim)
+    count = length(x, axes)
+    if x.dtype != np.float32 or not isinstance(count, int) or not count:
+        return jnp.mean(x, axes, keepdims=keepdim)
+    out = lax.div(lax.reduce_sum(x, axes), np.float32(count))  # what jnp does, in a call of its own
+    return lax.expand_dims(out, axes) if keepdim else out
+
+
 _all, _any = _boolean(jnp.all), _boolean(jnp.any)
 
 table.update(
@@ -69,18 +106,16 @@ table.update(
         aten.sum.default: lambda self, dtype: _sum(self, None, False, dtype),
         aten.sum.dim_IntList: _sum,
         aten.mean.default: lambda self, dtype: jnp.mean(cast(self, dtype)),
-        aten.mean.dim: lambda self, dim, keepdim, dtype: jnp.mean(
-            cast(self, dtype), axes_of(self, dim), keepdims=keepdim
-        ),
+        aten.mean.dim: _mean,
         aten.prod.default: lambda self, dtype: _prod(self, None, False, dtype),
         aten.prod.dim_int: _prod,
         aten.nansum: lambda self, dim, keepdim, dtype: _sum(
             select(self != self, 0, self), dim, keepdim, dtype
         ),
-        aten.amax: _extreme(jnp.max),
-        aten.amin: _extreme(jnp.min),
-        aten.max.default: jnp.max,
-        aten.min.default: jnp.min,
+        aten.amax: lambda self, dim, keepdim: _amax(self, dim, keepdim),
+        aten.amin: lambda self, dim, keepdim: _amin(self, dim, keepdim),
+        aten.max.default: lambda self: _extreme(jnp.max, False)(self),
+        aten.min.default: lambda self: _extreme(jnp.min, False)(self),
         aten.aminmax: _both,
         aten._aminmax.default: lambda self: _both(self, None, False),
         aten._aminmax.dim: _both,

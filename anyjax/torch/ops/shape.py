@@ -52,9 +52,9 @@ def bounds(size, start, end) -> tuple[int, int]:
     """A slice in torch's terms: negative positions count from the end, others are cut to fit."""
     start = 0 if start is None else start
     end = size if end is None or (isinstance(end, int) and end >= END) else end
-    is_static = all(isinstance(n, int) for n in (size, start, end))
+    is_static = {type(size), type(start), type(end)} <= {int}
     low, high = (max, min) if is_static else (jax.core.max_dim, jax.core.min_dim)
-    start, end = (low(high(i + size if i < 0 else i, size), 0) for i in (start, end))
+    start, end = [low(high(i + size if i < 0 else i, size), 0) for i in (start, end)]
     return start, low(start, end)
 
 

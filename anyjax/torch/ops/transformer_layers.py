@@ -1,12 +1,11 @@
 """Attention and the encoder layer of torch.nn as TorchScript has them: one operator each."""
 
-import math
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from anyjax.numerics.attention import pairs
+from anyjax.numerics.attention import attend, form_of, plain, row_weights
 from anyjax.torch.core.schema import aten, lowers
 from anyjax.torch.ops.matmul import linear
 from anyjax.torch.ops.norm import native_layer_norm
@@ -18,20 +17,23 @@ def native_multi_head_attention(
     need_weights, average_attn_weights, mask_type,
 ):  # fmt: skip
     """nn.MultiheadAttention in TorchScript. True in a mask is left out; its type is 0 for
-    [length, length], 1 for [batch, length], 2 for all dimensions.
+    [length, length], 1 for [batch, length], 2 for all dimensions. A row that sees nothing is NaN.
     """
     projections = zip((query, key, value), jnp.split(qkv_weight, 3), jnp.split(qkv_bias, 3))
     q, k, v = (
         jnp.moveaxis(linear(*x).reshape(*query.shape[:2], num_head, -1), 2, 1) for x in projections
     )
-    scores = pairs(q, k, (1, 1)) / math.sqrt(embed_dim // num_head)
+    form, masks, marked = form_of(q), (), lambda x: x
     if mask is not None:
-        mask = mask.astype(bool)
-        scores = jnp.where(mask[:, None, None] if mask_type == 1 else mask, -jnp.inf, scores)
-    weights = jax.nn.softmax(scores)
-    out = jnp.moveaxis(pairs(weights, v, (1, 0)), 1, 2).reshape(query.shape)
-    shown = weights.mean(1) if average_attn_weights else weights
-    return linear(out, proj_weight, proj_bias), shown if need_weights else None
+        hidden = mask.astype(bool)[:, None, None] if mask_type == 1 else mask.astype(bool)
+        masks = (~hidden,)
+        marked = lambda x: jnp.where(hidden.all(-1, keepdims=True), jnp.nan, x)
+    out = jnp.moveaxis(marked(attend(form, q, k, v, *masks)), 1, 2).reshape(query.shape)
+    weights = None
+    if need_weights:
+        weights = marked(row_weights(plain.scores_of(form, q, k, *masks)[0])[0]).astype(q.dtype)
+        weights = weights.mean(1) if average_attn_weights else weights
+    return linear(out, proj_weight, proj_bias), weights
 
 
 @lowers(aten._transformer_encoder_layer_fwd)

@@ -5,8 +5,11 @@ Dropped, they make the next call another one, unlike a tensor that is only left 
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import inspect
+from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +19,17 @@ from anyjax.torch.core import current_trace
 from anyjax.torch.core.tensor import JaxTensor
 
 LIBRARIES = ("torch", "transformers")  # whose own code sets what it reads first
+_OF_LIBRARIES = ContextVar("_OF_LIBRARIES", default=False)
+
+
+@contextlib.contextmanager
+def of_libraries() -> Iterator[None]:
+    """Counts those of libraries, too: in steps of a text, the next call goes on with the last."""
+    token = _OF_LIBRARIES.set(True)
+    try:
+        yield
+    finally:
+        _OF_LIBRARIES.reset(token)
 
 
 def carried(module: torch.nn.Module, name: str, held: object) -> bool:
@@ -28,7 +42,8 @@ def carried(module: torch.nn.Module, name: str, held: object) -> bool:
         assert child is not None
         module = child
     kind: Any = type(module)
-    return kind.__module__.partition(".")[0] not in LIBRARIES and loads(kind, path[0])
+    is_users = kind.__module__.partition(".")[0] not in LIBRARIES
+    return (is_users or _OF_LIBRARIES.get()) and loads(kind, path[0])
 
 
 def of_inputs(held: JaxTensor) -> bool:

@@ -5,6 +5,7 @@ back.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import jax
 import torch
 
-from anyjax import trees
-from anyjax.errors import WrongArguments
+from anyjax import trees, warn_once
+from anyjax.errors import LostGradient, WrongArguments
 from anyjax.torch.core.dtypes import to_jax
+from anyjax.torch.core.interop import is_dense
 from anyjax.torch.core.lifting import array_of, inner, value_in
 from anyjax.torch.core.tensor import JaxTensor
-from anyjax.torch.state import torchscript
+from anyjax.torch.objects.contents import NUMBERS
+from anyjax.torch.objects.functions import Members, is_weight, reached
+from anyjax.torch.state import shared_memory, torchscript
 from anyjax.torch.state.attributes import AttributeState, jax_dtype
 from anyjax.torch.state.optim.optimizers import Optimizers
 from anyjax.torch.state.uncarried import Uncarried
@@ -35,6 +39,8 @@ class Slots:
     """(the ``_parameters`` or ``_buffers`` of a submodule, attribute, name in ``tensors``)"""
     dtypes: dict[str, torch.dtype]
     optimizers: Optimizers
+    attributes: AttributeState
+    """the state of the module besides parameters and buffers"""
     scripted: bool
     """whether a submodule is TorchScript's"""
     hooked: bool
@@ -48,13 +54,20 @@ class Slots:
         params: list[str] = []
         state: list[str] = []
         places: list[tuple[dict[str, Any], str, str]] = []
-        optimizers = Optimizers.of(module)
+        attributes = AttributeState(module)
+        classes: dict[int, Any] = {id(vars(m)): type(m) for m in module.modules()}
+        # A module may hold one for somebody else: weights are params unless forward knows it.
+        optimizers = Optimizers.of(
+            (name, holder[key])
+            for name, holder, key, loose in attributes.roots()
+            if loose or (id(holder) in classes and key in reached(classes[id(holder)]))
+        )
         owned = {id(tensor): name for name, tensor in optimizers.owned()}
         for path, child in module.named_modules():
             for holder in (child._parameters, child._buffers):
                 for attribute, tensor in holder.items():
-                    if tensor is None:
-                        continue
+                    if tensor is None or (holder is child._buffers and not is_dense(tensor)):
+                        continue  # such buffers stay the module's own
                     name = first.setdefault(
                         id(tensor), f"{path}.{attribute}" if path else attribute
                     )
@@ -75,8 +88,34 @@ class Slots:
         modules = [*module.modules()]
         scripted = any(isinstance(m, torch.jit.ScriptModule) for m in modules)
         hooked = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
-        hooked |= any(t._backward_hooks for t in tensors.values())
-        return cls(module, tensors, params, state, places, dtypes, optimizers, scripted, hooked)
+        hooks = (
+            h for t in tensors.values() for h in (t._backward_hooks, t._post_accumulate_grad_hooks)
+        )
+        hooked |= any(hooks)
+        attributes.places = {(id(holder), attribute) for holder, attribute, _ in places}
+        attributes.names = first
+        attributes.steps = bool(optimizers.optimizers)
+        return cls(
+            module, tensors, params, state, places, dtypes, optimizers, attributes, scripted, hooked
+        )
+
+    def warn_unregistered(self) -> None:
+        """Warns where an attribute is around weights that torch does not register."""
+        registered = {id(t) for t in self.tensors.values()} | self.optimizers.names.keys()
+        for name, holder, key, loose in self.attributes.roots():
+            value = holder[key]
+            if loose or isinstance(value, (torch.Tensor, *NUMBERS)):
+                continue
+            members = Members.of(value)
+            weights = filter(is_weight, members.parameters()) if members else ()
+            if not registered.issuperset(map(id, weights)):
+                warn_once.warn(
+                    f"{name} of {type(self.module).__name__} holds weights that params lack: torch "
+                    "registers none in plain lists, dicts and objects, so that its parameters() "
+                    "lack them, too, and nothing trains them. Make it an nn.ModuleList, "
+                    "nn.ModuleDict or nn.ParameterList",
+                    LostGradient,
+                )
 
     def abstract(self) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, jax.ShapeDtypeStruct]]:
         """Params and state as shapes and dtypes."""
@@ -175,11 +214,10 @@ class Slots:
 
         return read
 
-    @property
-    def attributes(self) -> AttributeState:
-        """The state of the module besides parameters and buffers."""
-        places = {(id(holder), attribute) for holder, attribute, _ in self.places}
-        return AttributeState(self.module, places, steps=bool(self.optimizers.optimizers))
+    @functools.cached_property
+    def overlapping(self) -> dict[str, str]:
+        """Tensors that lie in the memory of others; asked for outside of a trace."""
+        return shared_memory.overlapping(self.attributes.leaves() | self.tensors)
 
     def _written(
         self, start: Mapping[str, object], scripted: Mapping[str, tuple[torch.nn.Module, str]]

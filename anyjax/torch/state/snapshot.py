@@ -14,9 +14,9 @@ import torch
 
 from anyjax.errors import Unsupported
 from anyjax.torch.core import private
+from anyjax.torch.objects.copies import shell
+from anyjax.torch.objects.functions import Function
 from anyjax.torch.state import torchscript
-from anyjax.torch.state.closures import Function
-from anyjax.torch.state.module_copy import shell
 
 
 @dataclass(frozen=True, eq=False)

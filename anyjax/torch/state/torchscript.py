@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from anyjax.torch.objects.contents import View, restore
+
 FAILED = "failed in the TorchScript interpreter"
 
 
@@ -48,40 +50,25 @@ def named(module: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
     }
 
 
-class Values(dict[str, Any]):
-    """The attributes of TorchScript modules that hold no tensors, by name: what was in C++ when
-    they were read last; a new value is written to C++.
-    """
+class Values(View):
+    """The attributes of TorchScript modules that hold no tensors, by name; they live in C++."""
 
-    def __init__(self, module: torch.nn.Module):
-        self.places: dict[str, tuple[torch.nn.Module, str]] = {}
-        for path, child in module.named_modules():
-            kind = child.__dict__.get("_concrete_type")
-            if not isinstance(child, torch.jit.ScriptModule) or not kind:
-                continue
-            tensors = attributes(child)
-            for name in {*kind.get_attributes()} - {"training", *tensors}:
-                if name in child._parameters or name in child._buffers:
-                    continue
-                self.places[f"{path}.{name}" if path else name] = child, name
-        self.read()
 
-    def read(self) -> None:
-        """Reads all of them again."""
-        for place, (child, name) in self.places.items():
-            super().__setitem__(place, child._c.getattr(name))
-
-    def __setitem__(self, place: str, value: Any) -> None:
-        child, name = self.places[place]
-        child._c.setattr(name, value)
-        super().__setitem__(place, value)
-
-    def restore(self, content: Mapping[str, Any]) -> None:
-        """Writes those back that differ from what they were."""
-        self.read()
-        for place, value in content.items():
-            if self[place] != value:
-                self[place] = value
+def values(module: torch.nn.Module) -> Values:
+    """Returns those of a module and its submodules."""
+    places: dict[str, tuple[torch.nn.Module, str]] = {}
+    for path, child in module.named_modules():
+        kind = child.__dict__.get("_concrete_type")
+        if not isinstance(child, torch.jit.ScriptModule) or not kind:
+            continue
+        tensors = attributes(child)
+        for name in {*kind.get_attributes()} - {"training", *tensors}:
+            if name not in child._parameters and name not in child._buffers:
+                places[f"{path}.{name}" if path else name] = child, name
+    return Values(
+        lambda: {place: child._c.getattr(name) for place, (child, name) in places.items()},
+        lambda place, value: places[place][0]._c.setattr(places[place][1], value),
+    )
 
 
 @contextlib.contextmanager
@@ -94,15 +81,15 @@ def filled(
     those of these names these tensors. Yields the attributes that hold no tensors, which are as
     they were at the end.
     """
-    places, values = named(module), Values(module)
-    content = dict(values)
+    places, numbers = named(module), values(module)
+    content = dict(numbers)
     originals = [(child, name, child._c.getattr(name)) for child, name in places.values()]
     for place, (child, name, value) in zip(places, originals):
         filled_value = tree_map(lambda x: weights.get(id(x), x), value)
         child._c.setattr(name, tensors.get(place, filled_value))
     try:
-        yield values
+        yield numbers
     finally:
         for child, name, value in originals:
             child._c.setattr(name, value)
-        values.restore(content)
+        restore(numbers, content)

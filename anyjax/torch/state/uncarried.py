@@ -1,5 +1,6 @@
 """Changes that forward makes to a module and that no state carries: strings, objects, dicts of new
-keys, lists of anything but tensors and numbers, another submodule under the same name.
+keys, lists of anything but tensors and numbers, numpy's arrays and generators, another submodule
+under the same name.
 
     self.mode = "b" if self.mode == "a" else "a"     # every call of the Model begins with "a"
 
@@ -24,7 +25,7 @@ import torch
 
 from anyjax import trees, warn_once
 from anyjax.errors import StateDropped
-from anyjax.torch.state.attribute_tree import NUMBERS, restore
+from anyjax.torch.objects.contents import NUMBERS, View, restore
 from anyjax.torch.state.torchscript import Values
 
 MISSING = object()
@@ -48,6 +49,8 @@ class Uncarried:
         self.changes: list[Change] = []
         self.modules: dict[str, torch.nn.Module] = {}
         self.watched: list[tuple[str, Any, Any, bool]] = []
+        self.counts: list[tuple[Change, Any]] = []
+        self.loose: list[Any] = []  # what functions refer to: code may note there that it is traced
         self.resumed = False
 
     def watch_module(
@@ -69,11 +72,19 @@ class Uncarried:
         """Watches a list, dict or set, which had this content."""
         self.watched.append((name, holder, before, False))
 
+    def count(self, name: str, holder: Any, key: Any, before: object) -> None:
+        """Notes a number around a function, which is what code made it: it may count traces."""
+        after = holder[key]
+        if isinstance(after, NUMBERS) and after is not before and after != before:
+            self.counts.append((Change(name, holder, key, after), before))
+
     def begin(self) -> None:
         """Puts the changes into the module, if this run is to begin with them."""
         for _, holder, key, after in self.changes if self.resumed else ():
             if isinstance(holder, set):
                 holder |= after
+            elif isinstance(holder, np.ndarray):
+                holder[...] = after
             elif not isinstance(holder, dict):
                 current = dict(enumerate(holder))  # this run's, where they stand for the last one's
                 items = [
@@ -90,7 +101,7 @@ class Uncarried:
         if not self.resumed:
             self.changes = []
         for name, holder, content, is_module in self.watched:
-            if isinstance(holder, Values):
+            if isinstance(holder, View):
                 holder.read()
             same = isinstance(holder, dict) and holder.keys() == content.keys()
             if same and all(map(operator.is_, holder.values(), content.values())):
@@ -101,22 +112,38 @@ class Uncarried:
                 holder.clear()
                 holder |= content
 
+    def over(self) -> None:
+        """Lets go of what the last run left."""
+        self.changes, self.watched, self.modules = [], [], {}
+        self.counts, self.loose = [], []
+
     def check(self, run: Callable[[], Any], known: set[str]) -> None:
         """Warns if ``run`` is another program where it begins with the changes; not about those
         whose names are ``known`` by now.
         """
-        new = {change.name: change for change in self.changes if change.name not in known}
+        counts, loose = [*self.counts], [*self.loose]  # the runs below note theirs, too
+        changes = (*self.changes, *(change for change, _ in counts))
+        new = {change.name: change for change in changes if change.name not in known}
         if not new:
             return
         known.update(new)
+        contents = [(holder, holder.copy()) for holder in loose]
+        for change, before in counts:
+            change.holder[change.key] = before
         first = _program(run)
         self.resumed = True
         try:
+            for change, _ in counts:
+                change.holder[change.key] = change.after
             second = _program(run)
         except Exception:  # what the first run left, such as its tensors, is no use to another
             second = None
         finally:
             self.resumed = False
+            for change, _ in counts:
+                change.holder[change.key] = change.after
+            for holder, content in contents:
+                restore(holder, content)
         if second is not None and _equal(first, second):
             return
         name, change = next(iter(new.items()))
@@ -148,7 +175,10 @@ class Uncarried:
 
 
 def _changes(name: str, holder: Any, before: Any, is_module: bool) -> Iterator[Change]:
-    if isinstance(holder, set):
+    if isinstance(holder, np.ndarray):
+        if holder.tobytes() != before.tobytes():
+            yield Change(name, holder, None, holder.copy())
+    elif isinstance(holder, set):
         if holder != before:
             yield Change(name, holder, None, {*holder})
     elif not isinstance(holder, dict):

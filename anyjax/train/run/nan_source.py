@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from anyjax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from anyjax.jaxprs import Jaxpr, Literal, function_of
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -69,7 +69,7 @@ def _evaluate(
             body = getattr(inner, "jaxpr", inner)
             results = _evaluate(body, getattr(inner, "consts", ()), operands, name_stack, findings)
         else:
-            results = _as_function(jaxpr, eqn)(*map(env.__getitem__, used[i]))
+            results = function_of([eqn], [*used[i]], eqn.outvars)(*map(env.__getitem__, used[i]))
             _record_nonfinite(eqn.primitive.name, operands, results, name_stack, findings)
         env.update(zip(eqn.outvars, results))
         for v in used[i]:
@@ -85,13 +85,6 @@ def _nested(scope: str, name_stack: str) -> str:
     names = [x for x in name_stack.split("/") if x]
     inner = "/".join(names)
     return inner if inner.startswith(scope) else "/".join([scope, *names])
-
-
-def _as_function(jaxpr: Jaxpr, eqn: JaxprEqn) -> Callable:
-    """Returns one operation as a function of the variables among its operands."""
-    names = {v for v in eqn.invars if not isinstance(v, Literal)}
-    single = jaxpr.replace(constvars=[], invars=[*names], outvars=eqn.outvars, eqns=[eqn])
-    return jaxpr_as_fun(ClosedJaxpr(single, ()))
 
 
 def _record_nonfinite(

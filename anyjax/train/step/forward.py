@@ -21,13 +21,15 @@ class StatefulModel:
     """A Model that threads randomness and state through its calls, for use in a pure function.
 
     Attributes:
-      params: in the compute dtype.
+      params: in the compute dtype, after the calls so far, for forward may write to weights.
       state: after the calls so far.
+      written: those params that a call wrote, in their own dtype.
     """
 
     def __init__(self, model: Model, rng: jax.Array | None = None, dtype: object = None):
         self.model, self.rng, self.dtype, self.calls = model, rng, dtype, 0
         self.params, self.state = self._narrow(model.params), model.state
+        self.written: dict[str, jax.Array] = {}
 
     def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
         """Returns the model's output; in mixed precision inputs are cast to the compute dtype, and
@@ -37,9 +39,13 @@ class StatefulModel:
             rng = jax.random.fold_in(self.rng, self.calls)
         self.calls += 1
         args, kwargs = self._narrow(trees.register((args, kwargs)))
-        out, self.state = self.model.apply(
+        out, state = self.model.apply(
             self.params, *args, state=self.state, rng=rng, mutable=True, **kwargs
         )
+        self.state = {k: x for k, x in state.items() if k not in self.params}
+        written = {k: x for k, x in state.items() if k in self.params}
+        self.params = {**self.params, **written}
+        self.written |= {k: x.astype(self.model.params[k].dtype) for k, x in written.items()}
         return self._wide(out)
 
     def apply(self, params: Mapping[str, jax.Array], *args, **kwargs) -> Any:

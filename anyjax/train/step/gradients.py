@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 
 class LossResult(NamedTuple):
-    """The loss, what the loss function returned beside it, and the model's new state."""
+    """The loss, what the loss function returned beside it, the model's new state, and the params
+    that forward itself wrote, as WGAN clips its weights.
+    """
 
     loss: jax.Array
     aux: Any
     state: dict[str, jax.Array]
+    params: dict[str, jax.Array]
 
 
 @dataclass(eq=False)
@@ -48,7 +51,7 @@ class Gradients:
         key = jax.random.fold_in(state.rng, state.step)
         scale = 1.0 if state.loss_scale is None else state.loss_scale.scale
         if self.accumulate == 1:
-            out, grads = self._value_and_grad(state, state.state, batch, key, scale)
+            out, grads = self._value_and_grad(state, state.params, state.state, batch, key, scale)
         else:
             out, grads = self._accumulated(state, batch, key, scale)
         factor = 1 / (scale * self.accumulate)
@@ -63,32 +66,42 @@ class Gradients:
         with remat.rematerialized(model.source, self.remat):
             value, aux = _pair(self.loss_fn(stateful, batch))
         self.written = {k for k, x in stateful.state.items() if x is not initial.get(k)}
-        return LossResult(_scalar(value), aux, stateful.state)
+        return LossResult(_scalar(value), aux, stateful.state, stateful.written)
 
-    def _value_and_grad(self, state, model_state, batch, key, scale):
+    def _value_and_grad(self, state, params, model_state, batch, key, scale):
         def scaled_loss(params):
             out = self.loss(replace(state.model, params=params, state=model_state), batch, key)
             return out.loss * scale, out
 
-        (_, out), grads = jax.value_and_grad(scaled_loss, has_aux=True)(state.params)
+        (_, out), grads = jax.value_and_grad(scaled_loss, has_aux=True)(params)
         return out, grads
 
-    def _accumulated(self, state, batch, key, scale):
-        """Scans over microbatches; BatchNorm's statistics go from one to the next."""
+    def _accumulated(self, state, batch, key, scale, names: frozenset[str] = frozenset()):
+        """Scans over microbatches; BatchNorm's statistics go from one to the next, and params of
+        these names, which forward writes.
+        """
+        all_names = {*names}
 
         def body(carry, numbered):
-            total, model_state = carry
+            total, model_state, written = carry
             number, microbatch = numbered
-            key_of_number = jax.random.fold_in(key, number)
-            out, grads = self._value_and_grad(state, model_state, microbatch, key_of_number, scale)
-            return (jax.tree.map(jnp.add, total, grads), out.state), (out.loss, out.aux)
+            key_of_number, params = jax.random.fold_in(key, number), {**state.params, **written}
+            out, grads = self._value_and_grad(
+                state, params, model_state, microbatch, key_of_number, scale
+            )
+            all_names.update(out.params)
+            written = {k: out.params.get(k, x) for k, x in written.items()}
+            return (jax.tree.map(jnp.add, total, grads), out.state, written), (out.loss, out.aux)
 
         microbatches = jax.tree.map(lambda x: _strided_split(x, self.accumulate), batch)
-        start = jax.tree.map(jnp.zeros_like, state.params), state.state
+        written = {k: state.params[k] for k in names}
+        start = jax.tree.map(jnp.zeros_like, state.params), state.state, written
         numbers = jnp.arange(self.accumulate)
-        (grads, model_state), losses = jax.lax.scan(body, start, (numbers, microbatches))
+        (grads, model_state, written), losses = jax.lax.scan(body, start, (numbers, microbatches))
+        if all_names != names:  # known once it was traced
+            return self._accumulated(state, batch, key, scale, frozenset(all_names))
         loss, aux = jax.tree.map(lambda x: x.mean(0), losses)
-        return LossResult(loss, aux, model_state), grads
+        return LossResult(loss, aux, model_state, written), grads
 
 
 def _strided_split(array: jax.Array, count: int) -> jax.Array:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,7 +24,8 @@ def rematerialized(source: Any, which: bool | str) -> Iterator[None]:
 
     Args:
       source: the source of a Model from torch.
-      which: False for none, True for repeated layers, or a regular expression of module paths.
+      which: False for none, True for repeated layers, one of ``POLICIES``, or a regular expression
+        of module paths.
 
     Raises:
       Unsupported: the model is not from torch.
@@ -39,12 +40,11 @@ def rematerialized(source: Any, which: bool | str) -> Iterator[None]:
             why="its layers are not known any more",
             do="roll it: anyjax.transforms.roll(model, ..., remat=True)",
         )
-    from anyjax.torch.control_flow.higher_order import checkpoint
     from anyjax.torch.engine.session import LOCK
 
-    modules = (
-        repeated_layers(source.code) if which is True else modules_matching(source.code, str(which))
-    )
+    name = "layers" if which is True else str(which)
+    choose, policy = POLICIES.get(name, (functools.partial(modules_matching, pattern=name), None))
+    modules = choose(source.code)
     if not modules:
         raise WrongValue(
             f"remat={which!r} chooses no module of {source.name}",
@@ -53,9 +53,32 @@ def rematerialized(source: Any, which: bool | str) -> Iterator[None]:
         )
     with LOCK, contextlib.ExitStack() as stack:
         for module in modules:
-            module.forward = functools.partial(checkpoint, None, module.forward)
+            module.forward = functools.partial(_computed_again, policy, module.forward)
             stack.callback(delattr, module, "forward")
         yield
+
+
+def _computed_again(policy: Callable | None, forward: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Calls a module's forward under ``jax.checkpoint``; what it writes is written after it."""
+    from anyjax.torch.control_flow.region import Region
+    from anyjax.torch.core import private, pytrees
+
+    mode = next(m for m in reversed(private.function_modes()) if hasattr(m, "trace"))
+    if mode.trace.tape is not None:  # gradients taken inside need what was computed
+        return forward(*args, **kwargs)
+    leaves, structure = pytrees.flatten((args, kwargs))
+
+    def call(*leaves: Any) -> Any:
+        args, kwargs = structure.unflatten(leaves)
+        return forward(*args, **kwargs)
+
+    region = Region(mode, call, leaves)
+    run = lambda *arrays: (region(*arrays), region.written)
+    out, written = jax.checkpoint(run, policy=policy)(*region.arrays)
+    for name, array in written.items():
+        tensor = mode.trace.state[name]
+        tensor.copy_(region.wrap(array, tensor.dtype))
+    return region.rebuild(out)
 
 
 def compiler_options(array: jax.Array) -> dict[str, Any]:
@@ -86,6 +109,23 @@ def repeated_layers(module: torch.nn.Module) -> list[Any]:
 
 def modules_matching(module: torch.nn.Module, pattern: str) -> list[Any]:
     """Returns the outermost modules whose full path matches."""
-    paths = [p for p, _ in module.named_modules() if p and re.fullmatch(pattern, p)]
+    return _outermost(module, lambda path, _: bool(re.fullmatch(pattern, path)))
+
+
+def attention_modules(module: torch.nn.Module) -> list[Any]:
+    """Returns the outermost modules inside of this one whose class is named after attention."""
+    return _outermost(module, lambda _, member: "attention" in type(member).__name__.lower())
+
+
+def _outermost(module: torch.nn.Module, chosen: Callable[[str, Any], bool]) -> list[Any]:
+    paths = [p for p, member in module.named_modules() if p and chosen(p, member)]
     outer = [p for p in paths if not any(p.startswith(f"{q}.") for q in paths)]
     return [module.get_submodule(p) for p in outer]
+
+
+# what a name computes again, and what of that is saved nevertheless
+POLICIES: dict[str, tuple[Callable[[torch.nn.Module], list[Any]], Callable | None]] = {
+    "layers": (repeated_layers, None),
+    "attention": (attention_modules, None),
+    "dots": (repeated_layers, jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
+}

@@ -60,8 +60,9 @@ def make_step(
         outputs back to float32; params and optimizer stay as they are.
       loss_scale: where float16's loss scaling starts; 2**15 by default. Steps that overflow change
         nothing but the scale.
-      remat: True to compute what is inside of repeated layers again for the gradient, which takes
-        less memory and more time; or a regular expression of module paths. For models from torch.
+      remat: "layers" (or True) to compute what is inside of repeated layers again for the gradient,
+        which takes less memory and more time; "dots" to save the products in them; "attention" for
+        attention alone; or a regular expression of module paths. For models from torch.
       ema: decay of a moving average of the params, ``state.ema``.
       donate: the state's memory is used for the next one, so that the old one is gone.
 
@@ -180,8 +181,9 @@ class Step:
         finite = jnp.isfinite(out.loss) & jnp.isfinite(norm)
         grads, _ = self.clipping.update(grads, self.clipping.init(state.params))
         extra = {"value": out.loss, "grad": grads}
-        updates, opt_state = self.tx.update(grads, state.opt_state, state.params, **extra)
-        params = optax.apply_updates(state.params, updates)
+        params = {**state.params, **out.params}
+        updates, opt_state = self.tx.update(grads, state.opt_state, params, **extra)
+        params = optax.apply_updates(params, updates)
         ema = state.ema
         if self.ema is not None:
             ema = optax.incremental_update(params, ema, 1 - self.ema)

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from anyjax.jaxprs import Jaxpr, JaxprEqn, Literal, Var
+from anyjax.jaxprs import Jaxpr, JaxprEqn, Literal, Var, needed, variables
 from anyjax.transforms.rolling.equation_kinds import Kinds
 
 SMALL = 1024  # elements: larger random arrays stay in their layer, keys may be made before
@@ -42,14 +42,14 @@ def hoist_shared(
       >>> [e.primitive.name for e in hoist_shared(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]][:2]
       ['eq', 'convert_element_type']
     """
-    order, needed = _Order(kinds), _needed(jaxpr)
-    uses = Counter(v for eqn in needed for v in {*_variables(eqn)})
+    order, eqns = _Order(kinds), needed(jaxpr.eqns, jaxpr.outvars)
+    uses = Counter(v for eqn in eqns for v in {*variables(eqn.invars)})
     uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
     from_inputs, from_keys = {*jaxpr.invars} - weights, {*keys}
     floats = {v for v in from_inputs if jnp.issubdtype(_type(v).dtype, jnp.inexact)}
     from_weights = {*weights, *floats}  # floats pass through the layers, as weights do
-    for eqn in needed:
-        operands = _variables(eqn)
+    for eqn in eqns:
+        operands = variables(eqn.invars)
         pinned = bool(eqn.effects)
         if any(v in from_keys for v in operands):
             from_keys.update(eqn.outvars)
@@ -92,7 +92,7 @@ class _Order:
         stack = [v]
         while stack:  # no recursion: there may be thousands
             eqn = self.deferred.get(stack[-1])
-            operands = _variables(eqn) if eqn else []
+            operands = variables(eqn.invars) if eqn else []
             operand = next((x for x in operands if x in self.deferred), None)
             if operand is not None:
                 stack.append(operand)
@@ -105,7 +105,7 @@ class _Order:
 
     def emit(self, eqn: JaxprEqn, eqns: list[JaxprEqn]) -> None:
         """Appends an equation, after the deferred ones that it needs."""
-        for v in _variables(eqn):
+        for v in variables(eqn.invars):
             self.emit_deferred(v, eqns)
         eqns.append(_with(eqn, self.renamed))
 
@@ -123,10 +123,6 @@ def _type(v: Var) -> Any:
     return v.aval
 
 
-def _variables(eqn: JaxprEqn) -> list[Var]:
-    return [v for v in eqn.invars if isinstance(v, Var)]
-
-
 def _operand(v: Var | Literal) -> Any:
     return ("literal", np.asarray(v.val).tobytes()) if isinstance(v, Literal) else v
 
@@ -139,14 +135,3 @@ def _with(eqn: JaxprEqn, renamed: dict[Var, Var]) -> JaxprEqn:
 def resolve(v: Var | Literal, renamed: dict[Var, Var]) -> Any:
     """Returns the variable that has the value of this one."""
     return v if isinstance(v, Literal) else renamed.get(v, v)
-
-
-def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
-    """Returns the equations that the results depend on, and those with effects."""
-    live = {v for v in jaxpr.outvars if isinstance(v, Var)}
-    needed = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(v in live for v in eqn.outvars):
-            live.update(v for v in eqn.invars if isinstance(v, Var))
-            needed.append(eqn)
-    return needed[::-1]

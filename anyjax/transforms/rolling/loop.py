@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from anyjax.jaxprs import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from anyjax.jaxprs import JaxprEqn, Literal, Var, function_of, variables
 from anyjax.transforms.rolling.repeats import Place, Repeat
 
 
@@ -84,20 +84,10 @@ def _evaluate_straight(
     if not eqns:
         return
     results = {v for eqn in eqns for v in eqn.outvars}
-    invars = dict.fromkeys(
-        v for eqn in eqns for v in eqn.invars if isinstance(v, Var) and v not in results
-    )
+    invars = {v: None for v in variables([v for x in eqns for v in x.invars]) if v not in results}
     outvars = [v for eqn in eqns for v in eqn.outvars if last_use.get(v, -1) >= end]
-    out = _function(eqns, [*invars], outvars)(*(values[v] for v in invars))
+    out = function_of(eqns, [*invars], outvars)(*(values[v] for v in invars))
     values.by_variable |= dict(zip(outvars, out))
-
-
-def _function(eqns: Sequence[JaxprEqn], invars: list[Var], outvars: list[Var]) -> Callable:
-    """Returns the equations as a function of these variables."""
-    effects = frozenset().union(*(eqn.effects for eqn in eqns))
-    names = tuple(f"x{i}" for i in range(len(invars))), tuple(f"[{i}]" for i in range(len(outvars)))
-    jaxpr = Jaxpr((), invars, outvars, [*eqns], effects, DebugInfo("roll", "layers", *names))
-    return jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))
 
 
 def _evaluate_loop(
@@ -132,7 +122,7 @@ def _evaluate_loop(
         if place not in carry_index or rounds != [loop.rounds - 1]
     ]
     outvars = [result(place) for place in (*(place for place, _ in loop.carries), *stacked)]
-    function = _function(body, invars, outvars)
+    function = function_of(body, invars, outvars)
     shared_values = [values[loop.shared[i]] for i in shared]
     count = len(loop.carries)
 

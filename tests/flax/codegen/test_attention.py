@@ -262,3 +262,18 @@ class Wide(nn.Module):
 def test_dropout_that_cannot_be_written_is_said(make, where):
     with pytest.warns(UserWarning, match=f"left out.*{where}"):
         anyjax.flax.source(make(), drawn(2, 5, 8))
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_attention_is_that_of_jax_where_nothing_is_dropped_out(style, monkeypatch):
+    """So that whoever has a GPU can choose an implementation of it."""
+    calls, original = [], jax.nn.dot_product_attention
+    counted = lambda *args, **how: calls.append(args) or original(*args, **how)
+    monkeypatch.setattr(jax.nn, "dot_product_attention", counted)
+    value = drawn(2, 3, 7, 8)
+    inputs = (drawn(2, 3, 5, 8), drawn(2, 3, 7, 8), value, torch.cat([value, value], -1))
+    _, train = running(Dropping(0.3).eval(), inputs, style)
+    count = len(calls)  # of the check of the source, and of the call in evaluation mode
+    assert count
+    train(0)
+    assert len(calls) == count

@@ -4,7 +4,8 @@ import jax
 import pytest
 
 from anyjax.errors import WrongArguments
-from anyjax.parallel.plans.axes import axis, batch_axes
+from anyjax.numerics.mesh_axes import batch_axes
+from anyjax.parallel.plans.axes import axis
 
 
 def test_names():

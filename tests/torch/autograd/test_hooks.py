@@ -104,3 +104,61 @@ def test_after_a_use():
 def test_of_what_needs_no_gradient():
     with pytest.raises(RuntimeError, match="doesn't require gradient"):
         anyjax.from_torch(lambda x: x.detach().register_hook(lambda g: g))(X.numpy())
+
+
+def test_of_a_value_from_inside_of_forward():
+    class Masked(Layers):
+        def forward(self, x):
+            h = self.a(x).tanh()
+            h.register_hook(lambda g: g * (h.detach() > 0))
+            return self.c(h).sum()
+
+    module = Masked()
+    module.b = nn.Identity()
+    assert_same_gradients(module)
+
+
+def test_removal_of_a_hook():
+    def removed(x):
+        y = x * 2
+        handle = y.register_hook(lambda g: g * 0)
+        handle.remove()
+        return y
+
+    model = anyjax.from_torch(removed)
+    assert_close(jax.grad(lambda x: model.apply({}, x).sum())(X.numpy()), np.full((5, 3), 2.0))
+
+    def too_late(x):
+        y = x * 2
+        handle = y.register_hook(lambda g: g * 0)
+        z = y + 1
+        handle.remove()
+        return z
+
+    with pytest.raises(Unsupported, match="used already"):
+        anyjax.from_torch(too_late)(X.numpy())
+
+
+def tenfold(parameter):
+    parameter.grad.mul_(10)
+
+
+def step(parameter):
+    parameter.sub_(parameter.grad)
+
+
+def test_after_the_accumulation_of_a_gradient():
+    module = Layers()
+    module.a.weight.register_hook(lambda g: g + 1)
+    module.a.weight.register_post_accumulate_grad_hook(tenfold)
+    module.b.weight.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * p))
+    assert_same_gradients(module)
+
+
+def test_a_step_during_the_backward_pass_is_refused():
+    module = Layers()
+    module.a.weight.register_post_accumulate_grad_hook(step)
+    model = anyjax.from_torch(module)
+    model(X.numpy())
+    with pytest.raises(Unsupported, match="changes more than the gradient"):
+        jax.grad(model.apply)(model.params, X.numpy())

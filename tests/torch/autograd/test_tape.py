@@ -116,3 +116,29 @@ def test_programs_that_never_ask_keep_none():
     asking = anyjax.from_torch(custom)
     asking(X.numpy())
     assert Tape in asking.source.cache.notes
+
+
+SPLITS = {
+    "chunk": lambda h: h.chunk(2, -1),
+    "unbind": lambda h: [column[:, None] for column in h.unbind(1)],
+    "var_mean": lambda h: torch.var_mean(h, 1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_two_results_of_one_operator(name):
+    def slope(x, h):
+        a, b = SPLITS[name](h)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = x * x * a + b * x
+        return grad(y.sum(), x, create_graph=True)[0]
+
+    x, h = X[:, :1], X[:, :2].clone().requires_grad_()
+    want = slope(x, h)
+    (want**2).sum().backward()
+    model = anyjax.from_torch(slope)
+    run = lambda h: model.apply({}, x.numpy(), h)
+    assert_close(run(h.detach().numpy()), want.detach(), reduction=3)
+    got = jax.grad(lambda h: (run(h) ** 2).sum())(h.detach().numpy())
+    assert_close(got, h.grad, reduction=20)

@@ -77,3 +77,33 @@ def test_a_mask_of_more_than_limits_stays_a_mask():
         tensors = {k: torch.as_tensor(v) for k, v in given.items() if k != "use_cache"}
         expected = module(**tensors, use_cache=False).last_hidden_state.numpy()
     assert_close(model(**given).last_hidden_state, expected, reduction=4 * LENGTH)
+
+
+@pytest.mark.parametrize("by_position", [True, False])
+def test_limits_reach_layers_that_are_computed_again(by_position, monkeypatch):
+    """Gradient checkpointing, whether a layer is given its mask by position or by name."""
+    calls, attention = [], primitive.attention
+    record = lambda form, *arrays: calls.append((form, arrays)) or attention(form, *arrays)
+    monkeypatch.setattr(primitive, "attention", record)
+    module, limits = build("causal")
+    name = "activation_checkpointing_enable"  # its other name is deprecated from 5.23 on
+    getattr(module, name, module.gradient_checkpointing_enable)()
+    layer, again = module.layers[0], torch.utils.checkpoint.checkpoint
+
+    class Positional(torch.nn.Module):
+        def forward(self, hidden, attention_mask=None, **kwargs):
+            run = lambda hidden, mask: layer.forward(hidden, attention_mask=mask, **kwargs)
+            return again(run, hidden, attention_mask, use_reentrant=False)
+
+    if by_position:
+        module.layers[0] = Positional()
+    model, given = anyjax.from_torch(module.train()), inputs(40)
+    loss = lambda p: (model.apply(p, **given, use_cache=False).last_hidden_state ** 2).sum()
+    grads = jax.jit(jax.grad(loss))(model.params)
+    assert [(f.causal, f.window, f.shift) for f, _ in calls] == [(*limits, 0)]
+    assert calls[0][1][3].shape == (2, 1, 1, LENGTH)
+    tensors = {k: torch.from_numpy(v) for k, v in given.items()}
+    module(**tensors, use_cache=False).last_hidden_state.square().sum().backward()
+    for name, param in module.named_parameters():
+        if param.grad is not None:
+            assert_close(grads[name], param.grad.numpy(), reduction=64 * LENGTH)

@@ -91,6 +91,28 @@ def test_while_loop():
     assert "while[" in primitives(lambda x: model.apply({}, x), X)
 
 
+def test_while_loop_has_derivatives():
+    def function(x):
+        grow = lambda y: (y * 1.5 + x.abs(),)
+        return while_loop(lambda y: y.sum() < 50, grow, (x.abs(),))[0]
+
+    def loop(x):
+        y = x.abs()
+        while y.sum() < 50:
+            y = y * 1.5 + x.abs()
+        return y
+
+    x = np.linspace(-1, 2, 4, dtype=np.float32)
+    given = torch.from_numpy(x).requires_grad_()
+    (loop(given) ** 2).sum().backward()
+    model = anyjax.from_torch(function)
+    got = jax.jit(jax.grad(lambda x: (model.apply({}, x) ** 2).sum()))(x)
+    assert_near(got, given.grad, 1e-4)
+    ones = np.ones_like(x)
+    pushed = torch.func.jvp(loop, (torch.from_numpy(x),), (torch.from_numpy(ones),))[1]
+    assert_near(jax.jvp(lambda x: model.apply({}, x), (x,), (ones,))[1], pushed, 1e-4)
+
+
 def test_while_loop_draws_anew_in_each_iteration():
     def draws(x):
         step = lambda i, rows: (i + 1, torch.cat([rows[1:], torch.rand(1, 3)]))

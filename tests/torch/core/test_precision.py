@@ -120,3 +120,14 @@ def test_generated_text_is_computed_as_the_model_is():
 def test_another_word_is_refused():
     with pytest.raises(WrongArguments, match="precision='tf32'"):
         anyjax.from_torch(torch.nn.Linear(3, 2), precision="tf32")
+
+
+@pytest.mark.parametrize("precision", ["exact", "highest"])
+def test_exact_is_the_formula_on_every_platform(precision):
+    attention = torch.nn.functional.scaled_dot_product_attention
+    model = anyjax.from_torch(lambda x: attention(x, x, x, is_causal=True), precision=precision)
+    x = jax.ShapeDtypeStruct((1, 2, 256, 64), jax.numpy.bfloat16)
+    loss = jax.jit(jax.grad(lambda x: model.apply({}, x).astype("float32").sum()))
+    text = loss.trace(x).lower(lowering_platforms=("tpu",)).as_text()
+    assert ("tpu_custom_call" in text) == (precision == "highest")
+    assert ("by its formula" in repr(model)) == (precision == "exact")

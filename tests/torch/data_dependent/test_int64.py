@@ -30,6 +30,25 @@ BEYOND = {
     "accumulated": lambda x: torch.zeros(2, dtype=torch.int64).scatter_add(0, x * 0, x) * 50000,
     "put": lambda x: torch.arange(2).index_put((x * 0,), x, accumulate=True) * 50000,
     "limited by a tensor": lambda x: torch.arange(2).clamp(x.amax()) * 50000,
+    "einsum": lambda x: torch.einsum("i,i->", x, x),
+    "tensordot": lambda x: torch.tensordot(x, x, 1),
+    "linear": lambda x: torch.nn.functional.linear(x[None], x[None], x[:1]),
+    "conv": lambda x: torch.nn.functional.conv1d(x[None, None], x[None, None]),
+    "kron": lambda x: torch.kron(x, x),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=2),
+    "addr": lambda x: torch.addr(torch.diag(x), x, x),
+    "cross": lambda x: torch.linalg.cross(x.repeat(2)[:3], x.repeat(2)[1:]),
+    "lcm": lambda x: torch.lcm(x, x - 1),
+    "diff": lambda x: (x * torch.tensor([-30000, 600000000])).diff(),
+    "matrix power": lambda x: torch.linalg.matrix_power(torch.diag(x), 2),
+    "index_add": lambda x: (x * 0).index_add(0, torch.tensor([1, 1]), x[:1].repeat(2) * 30000),
+    "scatter_add": lambda x: x.scatter_add(0, torch.tensor([0, 0]), x[:1].repeat(2) * 30000),
+    "scatter_reduce": lambda x: x.scatter_reduce(0, torch.tensor([0, 0]), x, "prod"),
+    "put by product": lambda x: x.put(torch.tensor([0, 0]), x[:1].repeat(2) * 20000, True),
+    "cast": lambda x: (x.float() * 1e6).long(),
+    "cast just beyond": lambda x: (x.float() * 31000).to(torch.int64),
+    "copied": lambda x: torch.zeros(2, dtype=torch.int64).copy_(x.float() * 40000),
+    "sum of floats": lambda x: (x.float() * 40000).sum(0, dtype=torch.int64),
 }
 
 
@@ -61,6 +80,58 @@ def test_the_negative_of_the_least_number_is_checked():
     assert model(np.array([2**31 - 1])).tolist() == [1 - 2**31]
     with pytest.raises(Unsupported, match="beyond"):
         model(np.array([-(2**31)]))
+
+
+LEAST = {"neg": torch.neg, "abs": torch.abs, "rsub": lambda x: 1 - x, "div": lambda x: x // -1}
+STEPS = {
+    "next": lambda x: x + 1,
+    "in place": lambda x: x.clone().sub_(1),
+    "reversed": lambda x: 9 + x,
+}
+
+
+@pytest.mark.parametrize("name", LEAST | STEPS)
+def test_the_ends_of_32_bits(name):
+    """Positions are numbers, too; the program of a small step has no check."""
+    function = (LEAST | STEPS)[name]
+    model, ends = anyjax.from_torch(function), (np.array([5, -(2**31)]), np.array([2**31 - 1]))
+    raised = 0
+    for x in ends:
+        expected = function(torch.from_numpy(x)).numpy()
+        for call in (model, lambda x: model.apply({}, x)):
+            if (np.abs(expected + 0.5) > 2**31).any():
+                raised += 1
+                with pytest.raises(Unsupported, match="beyond"):
+                    call(x)
+            else:
+                np.testing.assert_array_equal(call(x), expected)
+    assert raised == 2
+    checks = conditions(lambda x: (function(x.long()), x.float()), IDS)
+    assert (checks > 0) == (name in LEAST)
+
+
+@pytest.mark.parametrize("name", [*BEYOND, *STEPS])
+def test_operator_by_operator(name):
+    function = (BEYOND | STEPS)[name]
+    with anyjax.torch.on_jax():
+        np.testing.assert_array_equal(
+            function(torch.tensor(SMALL)).numpy(), function(torch.from_numpy(SMALL)).numpy()
+        )
+        for x in (BIG, np.array([2**31 - 1, 1]), np.array([-(2**31), 1])):
+            try:
+                out = function(torch.tensor(x)).numpy()
+            except Unsupported as error:
+                assert "beyond" in str(error)
+                break
+            np.testing.assert_array_equal(out, function(torch.from_numpy(x)).numpy())
+        else:
+            pytest.fail("nothing was refused")
+
+
+def test_casts_of_what_fits():
+    x = np.float32([-(2.0**31), 2**31 - 128, 0.5])
+    model = anyjax.from_torch(torch.Tensor.long)
+    assert model(x).tolist() == [-(2**31), 2**31 - 128, 0]
 
 
 def test_products_with_zero():
@@ -160,3 +231,10 @@ TOLD = SAFE | {
 def test_no_warning_where_no_integer_of_the_output_may_overflow(name):
     x = X if name == "places" else IDS
     jax.jit(anyjax.from_torch(TOLD[name]).apply)({}, x)
+
+
+def test_a_cast_to_64_bits_warns_once():
+    model = anyjax.from_torch(lambda x: (x.double() + 1).double().float())
+    with pytest.warns(anyjax.errors.UncheckedValues, match="jax_enable_x64") as said:
+        model(np.ones(2, np.float32))
+    assert len(said) == 1 and "test_int64.py:" in str(said[0].message)

@@ -83,3 +83,30 @@ def test_an_item_decides_a_shape_in_a_model():
     with pytest.warns(anyjax.errors.StaticArgument, match="n"):
         out = model(X[0], np.array([1, 1]))
     assert_close(out, X[0, :2])
+
+
+EQUAL = {
+    "torch.equal": lambda x, y: x * 2 if torch.equal(x, y) else x - y,
+    "of a method": lambda x, y: x * 2 if x[:1].equal(y[:1]) else x - y,
+    "of other shapes": lambda x, y: x * 2 if torch.equal(x, y[:1]) else x - y,
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_tensors_under_jit(name):
+    function, run = EQUAL[name], jax.jit(anyjax.from_torch(EQUAL[name]).apply)
+    for y in (X, LOW, X * [[1], [2]]):
+        y = y.astype(np.float32)
+        assert_close(run({}, X, y), function(torch.tensor(X), torch.tensor(y)))
+
+
+class Graph:
+    def __init__(self, count):
+        self.index = torch.arange(count)
+
+
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument")
+def test_integers_in_an_object_decide_a_shape():
+    model = anyjax.from_torch(lambda graph: torch.ones(int(graph.index.max()) + 1) * graph.index)
+    for count in (3, 5, 3):
+        assert model(Graph(count)).tolist() == [*range(count)]

@@ -213,24 +213,33 @@ def test_sizes_are_results():
     assert [function(torch.ones(n))[0] for n in (3, 4)] == [7, 9]
 
 
-def reduce_segments(x):
-    return torch.segment_reduce(x, "max", lengths=torch.tensor([2, 1])).sum()
+torch.library.define("compiled_tests::odd", "(Tensor x) -> Tensor")
+torch.library.impl("compiled_tests::odd", "CPU", torch.cos)
+torch.library.register_fake("compiled_tests::odd", torch.empty_like)
 
 
 def test_an_operator_without_a_lowering():
-    x = torch.randn(3, 2, requires_grad=True)
-    with pytest.raises(MissingOps, match=r"segment_reduce(.|\n)*test_backend.py") as caught:
-        compiled(reduce_segments)(x).backward()
-    assert caught.value.ops == ("aten._segment_reduce_backward.default",)
+    with pytest.raises(MissingOps, match=r"compiled_tests.odd(.|\n)*test_backend.py") as caught:
+        compiled(lambda x: torch.ops.compiled_tests.odd(x))(torch.ones(2))
+    assert caught.value.ops == ("compiled_tests.odd.default",)
 
 
 def test_torch_may_compute_what_has_no_lowering():
-    x, y = (torch.randn(3, 2).requires_grad_() for _ in range(2))
-    with torch.no_grad():
-        y.copy_(x)
-    with pytest.warns(TorchCallback, match="segment_reduce"):
-        compiled(reduce_segments, options={"on_missing": "callback"})(x).backward()
-    reduce_segments(y).backward()
+    x = torch.randn(3, 2)
+    with pytest.warns(TorchCallback, match="compiled_tests.odd"):
+        function = compiled(
+            lambda x: torch.ops.compiled_tests.odd(x), options={"on_missing": "callback"}
+        )
+        assert_close(function(x), torch.cos(x))
+
+
+@pytest.mark.parametrize("reduce", ["max", "mean", "prod"])
+def test_gradients_that_only_torch_has_an_operator_for(reduce):
+    function = lambda x: torch.segment_reduce(x, reduce, lengths=torch.tensor([2, 1])).sum()
+    x, y = torch.randn(3, 2).requires_grad_(), torch.empty(3, 2, requires_grad=True)
+    y.data.copy_(x.detach())
+    compiled(function)(x).backward()
+    function(y).backward()
     assert_close(x.grad, y.grad)
 
 
@@ -274,3 +283,50 @@ def test_the_entry_point_names_the_backend(monkeypatch):
         assert counters["anyjax"]["graphs"] == 1
     finally:
         registry._COMPILER_FNS.pop(name, None)
+
+
+def graph_break():
+    print(end="")
+
+
+def of_a_result(x):
+    h = x * 2
+    row = h[0]
+    graph_break()
+    row.add_(1)
+    return h
+
+
+def of_what_is_no_result(x):
+    h = x * 2
+    row, turned = h[0], h.t()
+    del h
+    graph_break()
+    row.add_(1)
+    return turned
+
+
+def of_a_list(x):
+    h = x * 2
+    first, second = h.chunk(2)
+    graph_break()
+    first.add_(1)
+    second.mul_(3)
+    return h
+
+
+def of_an_input(x):
+    row, turned = x[0], x.t()
+    graph_break()
+    row.add_(1)
+    return turned * 1, x
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [of_a_result, of_what_is_no_result, of_a_list, of_an_input])
+def test_results_that_are_views_stay_views(function, dynamic):
+    x = torch.arange(16.0).reshape(4, 4)
+    with torch.no_grad():
+        want = function(x.clone())
+        got = torch.compile(function, backend="anyjax", dynamic=dynamic)(x.clone())
+    torch.testing.assert_close(got, want)

@@ -89,3 +89,71 @@ def test_a_compiled_program_needs_a_key(code):
 def test_gradients_of_jax_without_jit_need_none():
     grad = jax.grad(lambda x: interop.call_torch(lambda x: dropout(x).sum(), x))
     assert set(grad(jnp.ones(64)).tolist()) == {0.0, 2.0}
+
+
+def test_a_key_from_outside_of_a_program_would_be_its_constant():
+    @jax.jit
+    def dropped(x):
+        return interop.jax_view(dropout(interop.torch_view(x)))
+
+    ones = jnp.ones(64)
+    env = interop.default_env()
+    with anyjax.torch.on_jax(rng=jax.random.key(0)), pytest.raises(MissingRng):
+        dropped(ones)
+    env.manual_seed(0)
+    try:
+        with env, pytest.raises(MissingRng, match="inside a program"):
+            dropped(ones)
+        with env:  # its seeds come from outside, one for each call
+            masks = [interop.jax_jit(dropout)(ONES) for _ in range(2)]
+        assert not torch.equal(*masks)
+        jitted = jax.jit(
+            lambda x: interop.jax_view(interop.jax_jit(torch.sin)(interop.torch_view(x)))
+        )
+        with env:
+            jitted(ones)  # draws nothing
+    finally:
+        del env._thread.keys
+
+    def with_a_key(x, key):
+        with anyjax.torch.on_jax(rng=key):
+            return interop.jax_view(dropout(interop.torch_view(x)))
+
+    first, second = (jax.jit(with_a_key)(ones, jax.random.key(i)) for i in range(2))
+    assert (first != second).any()
+
+
+def test_seeds_inside_of_the_context():
+    env = interop.default_env()
+    try:
+        with env:
+            env.manual_seed(0)
+            first = torch.rand(4)
+            env.manual_seed(0)
+            assert torch.equal(first, torch.rand(4))
+            assert not torch.equal(first, torch.rand(4))
+    finally:
+        del env._thread.keys
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_shardings_leave_a_place_for_the_seed(several):
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    options = {"in_shardings": (device, device) if several else device, "donate_argnums": (0,)}
+    run = interop.jax_jit(lambda x, y: dropout(x + y), options)
+    first, second = (run(ONES.clone(), ONES) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert set(first.tolist()) == {0.0, 4.0}
+
+
+def test_what_draws_nothing_needs_no_key():
+    functional = torch.nn.functional
+    functions = (
+        lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.0),
+        lambda x: functional.rrelu(x, training=False),
+        lambda x: dropout(x, 0.0),
+    )
+    for function in functions:
+        run = jax.jit(lambda x, f=function: interop.call_torch(f, x))
+        assert run(jnp.ones((1, 2, 3))).shape == (1, 2, 3)
+        assert anyjax.from_torch(function).apply({}, jnp.ones((1, 2, 3))).shape == (1, 2, 3)

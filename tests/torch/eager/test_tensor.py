@@ -174,3 +174,37 @@ def test_torchs_own_beside_it():
     with anyjax.torch.on_jax():
         assert type(plain * 2) is torch.Tensor
         assert type(torch.zeros_like(plain)) is torch.Tensor
+
+
+def test_copies_share_what_tensors_share():
+    with anyjax.torch.on_jax():
+        x = torch.zeros(2, 2)
+        y, row = copy.deepcopy([x, x[0]])
+        y.fill_(7)
+        assert row.tolist() == [7, 7]
+        assert x.tolist() == [[0, 0], [0, 0]]
+        column = copy.deepcopy(x[:, 1])
+        column.add_(1)
+        assert (column.tolist(), x.tolist()) == ([1, 1], [[0, 0], [0, 0]])
+
+
+def test_data_may_be_written_before_backward():
+    def slope():
+        x = torch.ones(2).requires_grad_()
+        y = x * 1
+        loss = (y * y).sum()
+        y.data.add_(1)
+        loss.backward()
+        return x.grad.tolist()
+
+    with anyjax.torch.on_jax():
+        assert slope() == [4, 4]
+    assert slope() == [4, 4]
+
+
+def test_doubles_of_torchs_own_formulas():
+    x = interop.to_jax(torch.eye(3))
+    assert torch.linalg.matrix_rank(x).item() == 3
+    for refused in (lambda: x.double(), lambda: torch.float_power(x, 2)):
+        with pytest.raises(Unsupported, match="float64"):
+            refused()

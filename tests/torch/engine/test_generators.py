@@ -135,3 +135,39 @@ def test_a_draw_that_a_seed_does_not_decide_is_refused():
     with pytest.raises(Unsupported, match=r"after torch\.manual_seed") as error:
         anyjax.from_torch(dropped)(X, rng=jax.random.key(0))
     assert "test_generators.py" in str(error.value)
+
+
+def restored(x):
+    state = torch.get_rng_state()
+    first, second = torch.rand(4), torch.rand(4)
+    torch.set_rng_state(state)
+    return first - torch.rand(4) + x, second - torch.rand(4), first
+
+
+def repeated_after_a_fork(x):
+    with torch.random.fork_rng(devices=[]):
+        first = torch.rand(4)
+    return first - torch.rand(4) + x, torch.rand(4) - first, first
+
+
+@pytest.mark.parametrize("function", [restored, repeated_after_a_fork])
+def test_states_are_those_of_the_key(function):
+    model = anyjax.from_torch(function)
+    same, zero_or_not, drawn = model.apply({}, X, rng=jax.random.key(1))
+    np.testing.assert_array_equal(same, X)
+    assert (np.asarray(zero_or_not) == 0).all() == (function is restored)
+    assert (drawn != model.apply({}, X, rng=jax.random.key(2))[2]).any()
+
+
+def test_the_default_generators_own_method():
+    def function(x):
+        torch.default_generator.manual_seed(4)
+        first = torch.rand(4)
+        torch.default_generator.manual_seed(4)
+        return first - torch.rand(4) + x, first
+
+    with torch.random.fork_rng(devices=[]):
+        assert_same_values(function, X)
+    draws = anyjax.from_torch(lambda x: torch.rand(4) + x).apply
+    torch.rand(1)  # another thread's draw is none of forward's
+    assert (draws({}, X, rng=jax.random.key(1)) != draws({}, X, rng=jax.random.key(2))).any()

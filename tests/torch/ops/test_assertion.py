@@ -31,3 +31,14 @@ def test_a_check_of_all_values():
     with pytest.raises(RuntimeError, match="is not positive"):
         model.apply({}, bad)
     assert np.isnan(jax.jit(model.apply)({}, bad))
+
+
+class Cast(torch.nn.Module):
+    def forward(self, x):
+        return x.to(torch.float16).to(torch.float32) * 2
+
+
+def test_an_exported_program_with_a_cast():
+    program = torch.export.export(Cast(), (torch.ones(4),))
+    assert any("_assert_tensor_metadata" in str(n.target) for n in program.graph.nodes)
+    assert anyjax.from_torch(program)(np.ones(4, np.float32)).tolist() == [2, 2, 2, 2]

@@ -27,3 +27,9 @@ def test_mean_and_deviation(name):
     function, x = NORMS[name]
     assert_same_values(function, x, WEIGHT, BIAS, reduction=64)
     assert_same_gradients(function, x, WEIGHT, BIAS, reduction=512)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1), (4, 1)])
+def test_weights_with_dimensions_of_one_element(shape):
+    function = lambda x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True)
+    assert_same_values(function, X, WEIGHT.reshape(shape), BIAS.reshape(shape), reduction=64)

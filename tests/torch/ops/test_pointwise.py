@@ -33,6 +33,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::anyjax.errors.UncheckedValues")  # products, under jit
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_beside_integers(name):
     x = np.array([1, 5, 3, -2, 0, 4])

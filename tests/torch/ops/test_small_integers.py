@@ -58,3 +58,27 @@ def test_powers_wrap_as_in_c(dtype):
     got = anyjax.from_torch(torch.pow)(x[:, None], y)
     want = (torch.from_numpy(x)[:, None] ** torch.from_numpy(y)).numpy()
     np.testing.assert_array_equal(got, want.astype(got.dtype))
+
+
+SQUARES = {
+    "product": lambda x: (x * x).abs(),
+    "square": lambda x: x.square().abs(),
+    "power": lambda x: (x**2).abs(),
+    "fourth power": lambda x: x**4 >= 0,
+    "sign": lambda x: (x * x).sign(),
+}
+
+
+@pytest.mark.parametrize("name", SQUARES)
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_squares_that_wrap_are_no_positive_numbers(name, dtype):
+    x = np.array([12, 7, -128, 200, -181], np.int64).astype(dtype)
+    expected = SQUARES[name](torch.from_numpy(x)).numpy()
+    np.testing.assert_array_equal(anyjax.from_torch(SQUARES[name])(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_small_integers_are_ids_of_any_table(dtype):
+    table = torch.nn.Embedding(512, 2)
+    out = anyjax.from_torch(table)(np.array([1, 5], dtype))
+    np.testing.assert_array_equal(out, table(torch.tensor([1, 5])).detach())

@@ -147,3 +147,22 @@ def test_submodules_that_forward_exchanges_are_put_back():
         first = model.apply(model.params, x)
     np.testing.assert_array_equal(model.apply(model.params, x), first)
     np.testing.assert_allclose(first, module(torch.from_numpy(x)).detach(), rtol=1e-6)
+
+
+class Sparse(torch.nn.Module):
+    """Holds tensors that JAX has no arrays for, as openai-whisper does."""
+
+    def __init__(self, reads: bool):
+        super().__init__()
+        self.reads = reads
+        self.register_buffer("heads", torch.eye(3).to_sparse(), persistent=False)
+
+    def forward(self, x):
+        return x @ self.heads.to_dense() if self.reads else x
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_buffers_without_arrays_stay_torchs(reads):
+    model = anyjax.from_torch(Sparse(reads))
+    assert not model.state
+    assert_close(model(X), X)

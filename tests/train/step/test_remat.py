@@ -72,6 +72,24 @@ def test_a_language_model_learns_the_same():
     assert_close(*results, rtol=1e-4)
 
 
+@pytest.mark.parametrize("which", ["layers", "attention", "dots"])
+def test_policies_by_name(which):
+    """What is saved is less, and the gradient is the same."""
+    torch.manual_seed(0)
+    layer = lambda: torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    module = torch.nn.Sequential(*[layer() for _ in range(4)])
+    loss = lambda model, x: (model(x) ** 2).mean()
+    state = TrainState.create(anyjax.from_torch(module), optax.sgd(0.1))
+    x = np.random.default_rng(0).normal(size=(8, 32, 16)).astype(np.float32)
+    plain, again = Gradients(loss), Gradients(loss, remat=which)
+    assert_close(again(state, x), plain(state, x), rtol=1e-3)
+    sizes = [
+        temporary(make_step(loss, optax.sgd(0.1), remat=remat), state, x)
+        for remat in (False, which, "layers")
+    ]
+    assert sizes[1] < 0.9 * sizes[0] and sizes[2] <= sizes[1]
+
+
 def test_what_cannot_be_chosen_is_told():
     state = TrainState.create(anyjax.from_torch(torch.nn.Linear(4, 2)), optax.sgd(0.1))
     with pytest.raises(WrongValue, match="remat=True chooses no module of Linear"):

@@ -264,3 +264,33 @@ def test_many_compilations_are_noticed(monkeypatch):
             step(state, (x[:size], y[:size]))
     with pytest.warns(ManyCompilations, match="compiled 3 times"):
         step(state, (x[:3], y[:3]))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_weights_that_forward_writes(accumulate):
+    """A step goes on from the clipped weights, as torch's optimizers do."""
+
+    class Critic(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+            torch.nn.init.constant_(self.layer.weight, 3.0)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.layer.weight.clamp_(-0.1, 0.1)
+            return self.layer(x)
+
+    module, rows = Critic(), np.ones((4, 2), np.float32)
+    optimizer = optax.sgd(0.5)
+    loss = lambda model, batch: model(batch).mean()
+    step = anyjax.train.make_step(loss, optimizer, accumulate=accumulate)
+    state = anyjax.train.TrainState.create(anyjax.from_torch(module), optimizer)
+    torch_optimizer = torch.optim.SGD(module.parameters(), 0.5)
+    for _ in range(2):
+        state, _ = step(state, rows)
+        torch_optimizer.zero_grad()
+        module(torch.from_numpy(rows)).mean().backward()
+        torch_optimizer.step()
+        assert_close(state.params["layer.weight"], module.layer.weight.detach().numpy())
+    assert state.model.state == {}

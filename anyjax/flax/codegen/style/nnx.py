@@ -80,6 +80,7 @@ class Nnx:
         ]
         texts = [*snippets(writer.snippets, classes), *classes]
         texts = [x.replace(", **mode", "") for x in texts]
+        texts = [x.replace('mode["deterministic"]', "dropout.deterministic") for x in texts]
         check = check_of(merged_classes[-1].name, NNX)
         text = assembled(texts, NNX_LOADER, check, "from flax import nnx")
         return headline(merged_classes[-1].name, "Flax's nnx") + text

@@ -39,6 +39,7 @@ from anyjax.hf.generation.request.request import (
 from anyjax.model import Model
 from anyjax.source import SourceCache
 from anyjax.torch.source import TorchSource
+from anyjax.torch.state import none_attributes
 from anyjax.trees import Static
 
 if TYPE_CHECKING:
@@ -235,7 +236,9 @@ class StepSource(TorchSource):
     taps_must_run = False  # not every step runs them
 
 
-READINGS = "readings of taps"  # the values of taps beside the arguments that a step changes
+# Beside the arguments that a step changes:
+READINGS = "readings of taps"
+MEMORY = "memory of modules"  # tensors that modules keep from step to step, as RecurrentGemma's do
 
 
 def _runner_source(source: Any) -> Any:
@@ -266,11 +269,22 @@ def call_runner(model: Model, method: str, **kwargs) -> Any:
     """
     source = _runner_source(model.source)
     kwargs = jax.tree.map(_unwrap_static, kwargs, is_leaf=lambda x: isinstance(x, Static))
-    out, _ = source(model.params, model.state, (), {"method": method, **kwargs})
+    if inputs := kwargs.get("model_inputs"):
+        memory = inputs.get(MEMORY, {})
+        kwargs["model_inputs"] = {k: x for k, x in inputs.items() if k != MEMORY}
+    else:
+        memory = {}
+    with none_attributes.of_libraries():
+        state = {**model.state, **memory}
+        out, written = source(model.params, state, (), {"method": method, **kwargs})
     out, readings = taps.split_readings(model.source.taps, out)
-    if any(readings):
+    beside: dict[str, Any] = {READINGS: readings} if any(readings) else {}
+    names = memory or (written.missed - model.state.keys() if method == "prefill" else ())
+    if names:
+        beside[MEMORY] = {k: written.get(k, memory.get(k)) for k in names}
+    if beside:
         logits, changed = out
-        out = logits, changed | {READINGS: readings}
+        out = logits, changed | beside
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from anyjax import trees
 from anyjax.calls.program import program
+from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.decode import long_rope, model_steps, programs
 from anyjax.hf.generation.job import strategy
@@ -283,7 +284,7 @@ def _as_int32(value: object) -> Any:
     if not trees.is_array(value) or isinstance(value, jax.Array):
         return value
     array = np.asarray(value)
-    return array.astype(np.int32) if array.dtype == np.int64 else array
+    return fitting(array).astype(np.int32) if array.dtype == np.int64 else array
 
 
 def _start_token(module: PreTrainedModel) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from anyjax.dtypes import fitting
 from anyjax.errors import MissingRng, NotNumbers, WrongArguments
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def prompts(input_ids: ArrayLike) -> np.ndarray:
             why="prompts are integers of shape [batch, length], which a tokenizer makes of texts",
             do=f"call generate(model, **inputs) with inputs = tokenizer(texts, {NUMPY})",
         )
-    ids = np.asarray(input_ids)
+    ids = fitting(np.asarray(input_ids))
     if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
         raise WrongArguments(
             f"input_ids are {ids.dtype}{list(ids.shape)}",

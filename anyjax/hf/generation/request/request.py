@@ -19,6 +19,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from anyjax import trees
+from anyjax.dtypes import fitting
 from anyjax.errors import RightPadded, Unsupported, WrongArguments
 from anyjax.hf.generation.request import private
 from anyjax.hf.generation.request.checks import NUMPY
@@ -262,11 +263,11 @@ def as_torch(value: object) -> Any:
 
 
 def as_numpy(value: object) -> Any:
-    """Returns a tensor as a numpy array; 64-bit integers become 32-bit."""
+    """Returns a tensor as a numpy array; 64-bit integers become 32-bit, if they fit."""
     if not isinstance(value, torch.Tensor):
         return value
     array = value.detach().cpu().numpy()
-    return array.astype(np.int32) if array.dtype == np.int64 else array
+    return fitting(array).astype(np.int32) if array.dtype == np.int64 else array
 
 
 # The settings that transformers' preparation of caches and encoders reads.

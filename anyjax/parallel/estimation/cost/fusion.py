@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyjax.parallel.estimation.divide.nodes import Node, Program
-from anyjax.parallel.estimation.divide.partition import COLLECTIVES, PRODUCTS, Divided
+from anyjax.parallel.estimation.divide.partition import ATTENTION, COLLECTIVES, PRODUCTS, Divided
 
 # Views of the same memory.
 VIEWS = {"reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "copy_p",
@@ -23,7 +23,7 @@ CHEAP = {"broadcast_in_dim", "iota", "convert_element_type", "slice", "neg", "no
          "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "select_n"}  # fmt: skip
 # Operations that read and write whole arrays.
 UNFUSED = {
-    *COLLECTIVES, *PRODUCTS, "sort", "top_k",
+    *COLLECTIVES, *PRODUCTS, *ATTENTION, "sort", "top_k",
     "scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter_min", "scatter_max", "cumsum",
     "cumprod", "cummax", "cummin", "cumlogsumexp", "scan", "while", "cond", "random_bits",
     "rng_bit_generator", "threefry2x32", "reduce_window", "custom_call", "cholesky", "fft",

@@ -12,7 +12,7 @@ import jax
 
 from anyjax.parallel.estimation.cost.fusion import Fused, fuse
 from anyjax.parallel.estimation.divide.nodes import Node
-from anyjax.parallel.estimation.divide.partition import COLLECTIVES, PRODUCTS, Divided
+from anyjax.parallel.estimation.divide.partition import ATTENTION, COLLECTIVES, PRODUCTS, Divided
 
 
 @dataclass
@@ -90,6 +90,8 @@ def _work_of(divided: Divided, i: int, fused: Fused) -> Work:
 
 def product_flops(divided: Divided, node: Node) -> float | None:
     """Returns a matrix product's FLOPs on one device, two for each pair of numbers; else None."""
+    if node.name in ATTENTION:
+        return _attention_flops(divided, node)
     if node.name not in PRODUCTS:
         return None
     x, y = (divided.shape(v) if v is not None else () for v in node.ins[:2])
@@ -112,6 +114,15 @@ def product_flops(divided: Divided, node: Node) -> float | None:
     groups = divided.program.values[node.ins[1]].shape[numbers.rhs_group_dimensions[0]]
     local_groups = y[numbers.rhs_group_dimensions[0]]
     return 2.0 * out * math.prod(x[i] for i in over) * local_groups / groups  # its own groups' rows
+
+
+def _attention_flops(divided: Divided, node: Node) -> float:
+    """Returns the FLOPs of an attention: of scores and result, two products; of a gradient, which
+    makes the scores again, five.
+    """
+    (*rows, width), (*_, source, values) = (divided.shape(node.ins[i]) for i in (0, 2))
+    of_keys, of_values = (3, 2) if node.name == "attention_gradient" else (1, 1)
+    return 2.0 * math.prod(rows) * source * (of_keys * width + of_values * values)
 
 
 def _dtype(divided: Divided, node: Node) -> str:

@@ -64,8 +64,12 @@ class Program:
         return len(self.values) - 1
 
 
-def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
+def program_of(closed: ClosedJaxpr | Jaxpr, formulas: bool = False) -> Program:
     """Returns a jaxpr as a program; its constants are inputs after the others.
+
+    Args:
+      closed: the jaxpr.
+      formulas: whether operators with kernels, as attention, are computed by their formulas.
 
     Example:
       >>> jaxpr = jax.make_jaxpr(jax.jit(lambda x: jax.numpy.sin(x) + 1))(1.0)
@@ -76,7 +80,7 @@ def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
     program = Program([], [], [], [])
     numbers = {v: program.add_value(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
     program.inputs = [numbers[v] for v in (*jaxpr.invars, *jaxpr.constvars)]
-    program.outputs = _inline(program, jaxpr, numbers, 0, "")
+    program.outputs = _inline(program, jaxpr, numbers, 0, "", formulas)
     return _without_unused(program)
 
 
@@ -90,32 +94,37 @@ def value_of(aval: Any) -> Value:
     return Value(shape, bits / 8 if bits else float(np.dtype(dtype).itemsize), str(dtype))
 
 
-def _inline(program: Program, jaxpr: Jaxpr, numbers: dict, barrier: int, where: str) -> list:
+def _inline(
+    program: Program, jaxpr: Jaxpr, numbers: dict, barrier: int, where: str, formulas: bool
+) -> list:
     """Adds the equations of a jaxpr; returns the numbers of its results."""
     read = lambda v: None if isinstance(v, Literal) else numbers[v]
     for eqn in jaxpr.eqns:
         ins = [read(v) for v in eqn.invars]
         path = f"{where}/{eqn.source_info.name_stack}"
-        if (program_inside := called(eqn)) is None:
-            numbers |= dict(zip(eqn.outvars, _add_equation(program, eqn, ins, barrier, path)))
+        if not (program_inside := called(eqn, formulas)):
+            outs = _add_equation(program, eqn, ins, barrier, path, formulas)
+            numbers |= dict(zip(eqn.outvars, outs))
             continue
         body = opened(program_inside)
         inner_numbers = dict(zip(body.invars, ins))
         inner_numbers |= {v: program.add_value(value_of(v.aval)) for v in body.constvars}
         is_recomputed = eqn.params.get("differentiated", False)
         count = len(program.nodes) + 1 if is_recomputed else barrier
-        numbers |= dict(zip(eqn.outvars, _inline(program, body, inner_numbers, count, path)))
+        outs = _inline(program, body, inner_numbers, count, path, formulas)
+        numbers |= dict(zip(eqn.outvars, outs))
     return [read(v) for v in jaxpr.outvars]
 
 
 def _add_equation(
-    program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str
+    program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str, formulas: bool
 ) -> list[int]:
     name = eqn.primitive.name
     inner: list[Program] = []
     for key in LOOPS.get(name, ()):
         programs = eqn.params[key]
-        inner += map(program_of, programs if isinstance(programs, Sequence) else [programs])
+        bodies = programs if isinstance(programs, Sequence) else [programs]
+        inner += [program_of(body, formulas) for body in bodies]
     outs = [program.add_value(value_of(v.aval)) for v in eqn.outvars]
     if name == "dynamic_slice" and program.values[ins[0]].shape == program.values[outs[0]].shape:
         name, ins = "copy_p", ins[:1]  # a slice of everything, whatever its start

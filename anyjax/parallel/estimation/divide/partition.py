@@ -17,6 +17,7 @@ from anyjax.parallel.plans.sharding_rules import Factor, Factors, ShardingRule
 Spec = tuple[tuple[str, ...], ...]  # the mesh axes that divide each dimension
 WHOLE: tuple[str, ...] = ()
 PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
+ATTENTION = ("attention", "attention_tangent", "attention_gradient")  # by kernels
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from anyjax.torch.core import private
 from anyjax.torch.core.lifting import value_in
+from anyjax.torch.data_dependent.padded.extremes import UNITS, without_others
 from anyjax.torch.data_dependent.padded.padded import (
     ALL,
     IN_PLACE,
@@ -138,6 +139,8 @@ def along(padded: Padded, func: Function, self: torch.Tensor, *args: Any, **kwar
         return func(padded.rows, *args, **kwargs)
     if name == "all":
         return func(padded.rows.bool() | ~padded.beside(padded.rows), *args, **kwargs)
+    if name in UNITS and (name not in ("max", "min") or dim is None):
+        return func(without_others(padded, name), *args, **kwargs)
     if name != "mean" or not padded.rows.is_floating_point() or "dtype" in kwargs:
         return NotImplemented
     wide = padded.rows.to(torch.promote_types(padded.dtype, torch.float32))
@@ -320,8 +323,8 @@ def put_mask(self: torch.Tensor, mask: torch.Tensor, rest: tuple, value: Padded)
     fits = value_in(mask) is value.mask and all(x is Ellipsis or x == ALL for x in rest)
     if not fits or self.shape[:depth] != mask.shape or self.dim() - depth + 1 != value.ndim:
         return NotImplemented
-    rows = value.rows.reshape(*mask.shape, *value.rows.shape[1:])
-    where = mask.reshape(*mask.shape, *[1] * (self.dim() - depth))
+    rows = value.rows.reshape((*mask.shape, *value.rows.shape[1:]))
+    where = mask.reshape((*mask.shape, *[1] * (self.dim() - depth)))
     self.copy_(torch.where(where, rows, self))
     return None
 

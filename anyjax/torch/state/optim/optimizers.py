@@ -1,6 +1,6 @@
-"""torch's optimizers and learning-rate schedules that a function refers to, so that a training step
-is a function of its state: the weights that an optimizer owns, their moments and gradients, the
-numbers that a schedule changes.
+"""torch's optimizers and learning-rate schedules that a module or function holds, so that a
+training step is a function of its state: the weights that an optimizer owns, their moments and
+gradients, the numbers that a schedule changes.
 
     def step(x, y):                        # anyjax.from_torch(step)
         loss = F.mse_loss(net(x), y)
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,7 @@ from anyjax import trees
 from anyjax.torch.core import interop
 from anyjax.torch.core.lifting import array_of, inner, lift, value_in
 from anyjax.torch.core.tensor import value_of
-from anyjax.torch.state.attribute_tree import NUMBERS, inside, items
-from anyjax.torch.state.closures import Function
+from anyjax.torch.objects.contents import NUMBERS, contents, items
 from anyjax.torch.state.optim import schedules
 
 ALONE = {"foreach": False, "fused": False}  # one tensor at a time, as torch does when it compiles
@@ -41,7 +40,7 @@ DEPTH = 3  # of lists and objects around them
 
 @dataclass
 class Optimizers:
-    """Optimizers and schedules that a function refers to, by the names that it knows them by.
+    """Optimizers and schedules that a module or function holds, by the names that it knows them by.
 
     Attributes:
       names: of the tensors that they own, by ``id``: a module's, or ``optimizer.params.0.1``.
@@ -54,12 +53,11 @@ class Optimizers:
     changed: dict[str, list[list[str]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, module: torch.nn.Module) -> Optimizers:
-        """Looks for those that the module, if it is a function, refers to."""
-        optimizers = cls()
-        if isinstance(module, Function):
-            for name, (holder, key) in module.captured.items():
-                optimizers.search(name, holder[key], set())
+    def of(cls, roots: Iterable[tuple[str, Any]]) -> Optimizers:
+        """Looks for those in what a module refers to, by name."""
+        optimizers, seen = cls(), set[int]()
+        for name, value in roots:
+            optimizers.search(name, value, seen)
         changed = schedules.changed_in_groups
         optimizers.changed = {k: changed(x) for k, x in optimizers.schedules.items()}
         return optimizers
@@ -72,7 +70,7 @@ class Optimizers:
             self.schedules[name] = value
         elif depth < DEPTH and id(value) not in seen and not isinstance(value, torch.nn.Module):
             seen.add(id(value))
-            holder = value if isinstance(value, tuple) else inside(value)
+            holder = value if isinstance(value, tuple) else contents(value)
             for key, x in [] if holder is None else items(holder):
                 self.search(f"{name}.{key}", x, seen, depth + 1)
 

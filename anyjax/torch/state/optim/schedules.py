@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from anyjax.torch.core.lifting import array_of, lift
 from anyjax.torch.core.tensor import JaxTensor
-from anyjax.torch.state.attribute_tree import NUMBERS
+from anyjax.torch.objects.contents import NUMBERS
 
 NESTED = "_schedulers"  # of SequentialLR and ChainedScheduler
 OFTEN = 8  # steps after which a number that is ever changed has changed, or never is
@@ -26,7 +26,8 @@ class Groups:
     """The groups of an optimizer without their weights, for a schedule to change."""
 
     def __init__(self, groups: list[dict[str, object]]):
-        self.param_groups = [{k: x for k, x in g.items() if k != "params"} for g in groups]
+        value = lambda x: 0.0 if isinstance(x, torch.Tensor) else x  # a trace's: told at each step
+        self.param_groups = [{k: value(x) for k, x in g.items() if k != "params"} for g in groups]
         self._opt_called = True
 
     def step(self) -> None:

@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -13,11 +14,14 @@ def attention_with_dropout(
     query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None
 ):
     """JAX's dot_product_attention with dropout of the probabilities."""
+    if dropout.deterministic:
+        return jax.nn.dot_product_attention(
+            query, key, value, bias, mask, scale=scale, is_causal=is_causal
+        )
     groups = query.shape[2] // key.shape[2]
     key, value = (jnp.repeat(x, groups, axis=2) for x in (key, value))
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
-    scores = scores if bias is None else scores + bias
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale + (0 if bias is None else bias)
     if is_causal:
         mask = jnp.tri(*scores.shape[-2:], dtype=bool)
     if mask is not None:

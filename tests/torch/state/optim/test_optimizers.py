@@ -295,3 +295,21 @@ def test_the_users_own_are_left_alone():
     for p, old in zip(optimizer.param_groups[0]["params"], before):
         assert p.grad is None
         assert type(p) is nn.Parameter and jnp.array_equal(p.detach().numpy(), old.numpy())
+
+
+def test_an_optimizer_that_forward_does_not_know_is_somebody_elses():
+    class Agent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+            self.optimizer = torch.optim.Adam(self.parameters())
+
+        def forward(self, x):
+            return self.layer(x)
+
+        def learn(self, x):
+            self.forward(x).mean().backward()
+            self.optimizer.step()
+
+    model = anyjax.from_torch(Agent())
+    assert sorted(model.params) == ["layer.bias", "layer.weight"] and not model.state

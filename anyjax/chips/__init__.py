@@ -1,0 +1,1 @@
+"""Accelerators: their published figures, and their compilers, which need none of them."""

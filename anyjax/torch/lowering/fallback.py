@@ -1,0 +1,85 @@
+"""Operators without a lowering, by way of others: torch's decomposition, or JAX's derivative."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from anyjax.torch.core import private
+from anyjax.torch.core.lifting import inner
+from anyjax.torch.core.pytrees import flatten
+from anyjax.torch.core.tensor import needs_gradient
+from anyjax.torch.lowering import custom_operators, foreach, gradients
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from anyjax.torch.lowering.run import Run
+
+
+class Write(Exception):
+    """A decomposition writes to a tensor, where writes are not served."""
+
+
+def fallback(run: Run, op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
+    """Returns the results of an operator by way of others; without any, what the run makes of it.
+
+    A decomposition in C++ runs above functionalization again, and so does one in Python that
+    writes.
+    """
+    if custom := private.CUSTOM_OPS.get(op._schema.name):
+        function = custom._init_fn
+        if run.is_functional:  # elsewhere torch's own autograd is on
+            function = partial(custom_operators.run, op, custom)
+        return run.python(op, function, args, kwargs)
+    if op.has_kernel_for_dispatch_key(private.COMPOSITE):
+        return run.above(op.decompose, args, kwargs)
+    if run.is_functional and op._schema.is_mutable:
+        raise Write(str(op))
+    key = custom_operators.python_key(op, op in run.decomposing) if run.is_functional else None
+    if key is not None:
+        return of_library(run, op, key, args, kwargs)
+    function = other_way(run, op)
+    if function is None or op in run.decomposing:  # some come back to their operator
+        return run.missing_op(op, args, kwargs)
+    run.decomposing.add(op)
+    try:
+        return run.below(function, args, kwargs)
+    except Write:
+        return run.above(function, args, kwargs)
+    finally:
+        run.decomposing.discard(op)
+
+
+def of_library(
+    run: Run, op: private.OpOverload, key: object, args: tuple, kwargs: dict[str, PyTree]
+) -> Any:
+    """Returns the results of an operator of ``torch.library``, by the kernel of this dispatch key;
+    that of autograd comes back for the other.
+    """
+
+    def kernel(*args: PyTree, **kwargs: PyTree) -> Any:
+        for x in flatten((args, kwargs))[0] if key is private.AUTOGRAD else ():
+            if isinstance(x, torch.Tensor) and needs_gradient(inner(x)):
+                x.requires_grad_()  # which its kernel asks for
+        return op._op_dk(key, *args, **kwargs)
+
+    is_nested = op in run.decomposing
+    run.decomposing.add(op)
+    try:
+        return run.python(op, kernel, args, kwargs)
+    finally:
+        if not is_nested:
+            run.decomposing.discard(op)
+
+
+def other_way(run: Run, op: private.OpOverload) -> Any:
+    """Returns a function of tensors that computes an operator in Python, None if there is none."""
+    if foreach.serves(op):
+        return partial(foreach.each, op)
+    function = private.decompositions.get(op) or getattr(op, "impl_aten", None)
+    if function is None or op in gradients.BETTER:
+        return gradients.of(run, op)
+    return function

@@ -1,0 +1,94 @@
+"""Tuples of classes of their own in attributes: kept, and never made by their ``__new__``."""
+
+import collections
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import anyjax
+from anyjax.torch.objects.walk import alike
+from tests.tolerance import assert_close
+
+pytestmark = pytest.mark.sample(every=4)
+
+X = np.array([1, -2, 3, 0.5], np.float32)
+
+
+class Irrep(tuple):
+    """As those of e3nn: made of a text, or of another one."""
+
+    def __new__(cls, text):
+        if isinstance(text, Irrep):
+            return text
+        return super().__new__(cls, (int(text[0]), {"e": 1, "o": -1}[text[1]]))
+
+    @property
+    def dim(self):
+        """How many numbers it takes."""
+        return 2 * self[0] + 1
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+class Irreps(tuple):
+    """Several of them, from one text."""
+
+    def __new__(cls, text):
+        return super().__new__(cls, map(Irrep, text.split("+")))
+
+    @property
+    def dim(self):
+        """That of all."""
+        return sum(one.dim for one in self)
+
+
+class Pair(collections.namedtuple("Pair", "a b")):
+    """Two fields of one argument."""
+
+    def __new__(cls, a):
+        return super().__new__(cls, a, a)
+
+
+class Equivariant(torch.nn.Module):
+    """Holds such tuples in every way, some with tensors in them."""
+
+    def __init__(self):
+        super().__init__()
+        self.irreps, self.pair = Irreps("0e+1o"), Pair(3)
+        self.listed, self.named = [Irrep("1o")], {"k": Irreps("2e")}
+        self.mixed = (Irreps("0e"), torch.ones(4))
+        self.tensors = Pair(torch.ones(4))
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        held = [*self.irreps, *self.listed, *self.named["k"], *self.mixed[0]]
+        assert all(type(irrep) is Irrep for irrep in held)
+        assert type(self.tensors) is Pair
+        size = self.irreps.dim * self.pair.a * self.listed[0].dim * self.named["k"].dim
+        return x * self.weight * size + self.mixed[1] + self.tensors.a
+
+
+@pytest.mark.parametrize("mutable", [False, True])
+def test_tuples_of_other_classes(mutable):
+    module = Equivariant()
+    before = dict(vars(module))
+    model = anyjax.from_torch(module)
+    want = module(torch.from_numpy(X)).detach().numpy()
+    assert_close(model(X), want)
+    out = jax.jit(lambda p, x: model.apply(p, x, mutable=mutable))(model.params, X)
+    assert_close(out[0] if mutable else out, want)
+    for name in ("irreps", "pair", "listed", "named", "mixed", "tensors"):
+        assert vars(module)[name] is before[name]
+    assert module.tensors.a is module.tensors.b
+
+
+def test_alike():
+    """Fields, class and further attributes are those of the original."""
+    irreps = Irreps("0e+1o")
+    irreps.note = "kept"
+    made = alike(irreps, [1, 2])
+    assert (type(made), tuple(made), made.note) == (Irreps, (1, 2), "kept")
+    assert alike(Pair(1), [2, 3]) == (2, 3)
