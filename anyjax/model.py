@@ -188,8 +188,20 @@ class Model:
           >>> zeros = model.with_params(jax.tree.map(lambda x: 0 * x, model.params))
           >>> zeros(np.ones(3, np.float32)).tolist()
           [0.0, 0.0]
+
+        Raises:
+          WrongArguments: a name is missing or unknown, or a value is no array.
         """
         arrays: dict[str, Any] = {**params}
+        wrong = [f"{k} is missing" for k in self.params if k not in arrays]
+        wrong += [f"{k} is unknown" for k in arrays if k not in self.params]
+        numbers = (k for k, x in arrays.items() if isinstance(x, (bool, int, float, str)))
+        if wrong := wrong + [f"{k} is a {type(arrays[k]).__name__}" for k in numbers]:
+            raise WrongArguments(
+                f"with_params: {'; '.join(wrong[:9])}{'; ...' * (len(wrong) > 9)}",
+                why="params have the names of model.params, and arrays as values",
+                do="start from model.params, e.g. jax.tree.map(f, model.params)",
+            )
         return replace(self, params=arrays)
 
     def with_state(self, state: Mapping[str, jax.typing.ArrayLike]) -> Model:

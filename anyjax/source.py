@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from anyjax.dtypes import fitting
-from anyjax.errors import Unsupported
+from anyjax.errors import Unsupported, WrongArguments
 
 Arrays: TypeAlias = Mapping[str, jax.Array]
 
@@ -162,4 +162,26 @@ class SourceBase:
 
     def as_array(self, leaf: object) -> Any:
         """Turns an input leaf into what JAX takes."""
+        refuse_other_arrays(leaf)
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+
+
+def refuse_other_arrays(leaf: object) -> None:
+    """Raises WrongArguments for what numpy makes an array of, and loses something by it: columns of
+    tables, masks, the names of fields.
+
+    Example:
+      >>> refuse_other_arrays(np.ones(2))
+    """
+    numpys = isinstance(leaf, (np.ndarray, np.generic))
+    if numpys and not (isinstance(leaf, np.ma.MaskedArray) or leaf.dtype.names):
+        return
+    converts = hasattr(leaf, "__array__") or hasattr(leaf, "__array_interface__")
+    if not numpys and (isinstance(leaf, jax.Array) or not converts or isinstance(leaf, type)):
+        return
+    kind = f"{type(leaf).__module__.partition('.')[0]} {type(leaf).__name__}"
+    raise WrongArguments(
+        f"an argument is a {kind}{' with named fields' if numpys and leaf.dtype.names else ''}",
+        why="a model takes arrays; columns, masks and names of fields would be lost",
+        do="give the array that is meant: numpy.asarray(x), x.to_numpy(), x.filled(0)",
+    )

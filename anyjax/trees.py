@@ -184,6 +184,10 @@ def _register(node: object, seen: set[int]) -> None:
     if isinstance(node, PLAIN) or is_array(node) or id(node) in seen:
         return
     seen.add(id(node))
+    if type(node) is dict:  # JAX would sort its keys, which may be of several types
+        for child in node.values():
+            _register(child, seen)
+        return
     if isinstance(node, tuple):
         _adopt_checked(type(node))
     level = default_registry.flatten_one_level(node)

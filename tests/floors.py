@@ -8,7 +8,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("numerics",),
     ("jaxprs", "source", "summary"),
     ("calls", "reversible", "saved"),
-    ("model",),
+    ("model", "takes_model"),
     ("torch", "tensorflow", "stablehlo", "onnx"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train", "export"),

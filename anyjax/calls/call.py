@@ -192,11 +192,13 @@ def _run(model, kind, arrays, rng):
     holds = getattr(written, "holds", None)
     kind.fresh, kind.unchecked = True, getattr(written, "unchecked", None)
     kind.stepped = getattr(written, "stepped", False)
-    kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     ordered = trees.keep_order(out)
-    structure: Any = jax.tree.structure(ordered)
-    kind.wraps |= structure != jax.tree.structure(out)
+    kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(ordered, is_leaf=_is_ordered)))
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
+
+
+def _is_ordered(node: object) -> bool:
+    return type(node) is trees.Ordered
 
 
 def _pin(leaf: object, by_value: bool) -> Static | None:

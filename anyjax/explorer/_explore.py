@@ -20,11 +20,13 @@ from anyjax.model import Model
 from anyjax.parallel.estimation.call import Traced, forward_call, trace_call
 from anyjax.parallel.estimation.divide.nodes import value_of
 from anyjax.parallel.plans.plans import Plan
+from anyjax.takes_model import takes_model
 from anyjax.trees import is_array
 
 Progress = Callable[[str, int, int], object]
 
 
+@takes_model
 def explore(
     model: Model,
     *args: Any,

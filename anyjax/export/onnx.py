@@ -27,10 +27,12 @@ from anyjax.export.flat import Call, call_of, check_outputs
 from anyjax.export.plain import plain, primitives
 from anyjax.jaxprs import jaxpr_as_fun
 from anyjax.model import Model
+from anyjax.takes_model import takes_model
 
 LARGE = 2**31 - 2**20  # bytes: the limit of protobuf for one file
 
 
+@takes_model
 def to_onnx(
     model: Model,
     file: str | os.PathLike[str],

@@ -25,11 +25,13 @@ from anyjax.private_names import Inconclusive
 from anyjax.saved import PLATFORMS, whole
 from anyjax.saved.folder import check_others
 from anyjax.saved.programs import check_platforms, kernel_checks
+from anyjax.takes_model import takes_model
 
 # Files that TensorFlow and Keras write into a SavedModel's folder.
 PARTS = {FILE, "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
 
 
+@takes_model
 def to_savedmodel(
     model: Model,
     folder: str | os.PathLike[str],

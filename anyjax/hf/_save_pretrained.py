@@ -16,6 +16,7 @@ from anyjax.hf.loading.hub import PICKLES
 from anyjax.hf.loading.source import PretrainedSource, view_as_torch
 from anyjax.model import Model
 from anyjax.saved import whole
+from anyjax.takes_model import check_model
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin.index.json", *PICKLES)
 # Files of tokenizers and processors.
@@ -58,6 +59,7 @@ def save_pretrained(
       >>> len(anyjax.from_pretrained(folder).params) == len(model.params)
       True
     """
+    check_model(model, "save_pretrained")
     module, source = model.source.module, model.source
     if not isinstance(module, PreTrainedModel):
         raise Unsupported(

@@ -33,6 +33,7 @@ from anyjax.parallel.estimation.divide.nodes import program_of
 from anyjax.parallel.estimation.divide.partition import Divided, Spec, divide
 from anyjax.parallel.estimation.report import Communication, Estimate
 from anyjax.parallel.plans.plans import BY_NAME, Rules
+from anyjax.takes_model import takes_model
 
 Plan = str | Rules
 TENSOR = 8  # devices that share a layer by default: one host, or one node
@@ -40,6 +41,7 @@ MIN_DIVIDED = 0.5  # of the weights' bytes: a plan that divides less is refused
 MAX_CHIPS = 4096  # in the search for what fits
 
 
+@takes_model
 def estimate(
     model: Model,
     chips: str,

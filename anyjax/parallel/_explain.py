@@ -21,6 +21,7 @@ from anyjax.parallel.forward import Forward
 from anyjax.parallel.plans.axes import current_mesh
 from anyjax.parallel.plans.derived import SMALL
 from anyjax.parallel.plans.plans import Plan
+from anyjax.takes_model import takes_model
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Explanation:
         Path(path).write_text(text, encoding="utf-8")
 
 
+@takes_model
 def explain(
     model: Model,
     mesh: Mesh | None = None,

@@ -16,8 +16,10 @@ from anyjax.parallel.forward import Forward
 from anyjax.parallel.plans import packed, plans
 from anyjax.parallel.plans.axes import current_mesh
 from anyjax.parallel.plans.plans import Plan
+from anyjax.takes_model import takes_model
 
 
+@takes_model
 def shard(
     model: Model,
     mesh: Mesh | None = None,

@@ -12,6 +12,7 @@ from jax import lax
 
 from anyjax.errors import Unsupported, WrongArguments, WrongValue
 from anyjax.model import Model
+from anyjax.takes_model import takes_model
 from anyjax.transforms._intermediates import intermediates
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-3  # of the largest value: the weights are rounded once more
 
 
+@takes_model
 def fold_batchnorm(model: Model, *args: Any, **kwargs: Any) -> Model:
     """Folds BatchNorm into the convolution, or linear layer, whose output it takes.
 

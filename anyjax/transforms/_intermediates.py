@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anyjax.calls.taps import Tap
 from anyjax.model import Model
+from anyjax.takes_model import takes_model
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -25,6 +26,7 @@ class OfValue:
         return self.function(value)
 
 
+@takes_model
 def intermediates(model: Model, pattern: str, *, inputs: bool = False) -> Model:
     r"""Returns the outputs of modules beside the model's output, as a pure function.
 
@@ -52,6 +54,7 @@ def intermediates(model: Model, pattern: str, *, inputs: bool = False) -> Model:
     return replace(model, source=model.source.tapped(Tap(pattern, inputs=inputs)))
 
 
+@takes_model
 def edit(model: Model, edits: Mapping[str, Callable[[Output], object]]) -> Model:
     r"""Replaces the outputs of modules: for ablation, steering, patching, or a gradient with
     respect to an activation.

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 
 from anyjax.errors import WrongArguments, WrongValue
 from anyjax.model import Model
+from anyjax.takes_model import takes_model
 from anyjax.transforms.numbers import SCHEMES
 from anyjax.transforms.packed import Packed, Quantized
 
 
+@takes_model
 def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None = None) -> Model:
     """Stores a Model's matrices and kernels in 8 or 4 bits a number. The model computes in their
     former dtype: weights only, activations stay as they are.

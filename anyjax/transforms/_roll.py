@@ -10,11 +10,13 @@ from anyjax import warn_once
 from anyjax.errors import NotRolled, WrongArguments
 from anyjax.model import Model
 from anyjax.parallel.forward import Forward
+from anyjax.takes_model import takes_model
 from anyjax.transforms.rolling.report import Report
 from anyjax.transforms.rolling.rolled import Rolled, TracedCall, trace_call
 from anyjax.transforms.rolling.stacks import groups, stacked
 
 
+@takes_model
 def roll(
     model: Model, *args: Any, rng: jax.Array | None = None, remat: bool = False, **kwargs: Any
 ) -> Model:
@@ -95,6 +97,7 @@ def rolled(model: Model, params: dict, state: dict, call: TracedCall, remat: boo
     return Model(stacked(params, stacks), stacked(state, stacks), source)
 
 
+@takes_model
 def unroll(model: Model) -> Model:
     """Gives each layer its own params again: the inverse of ``roll``.
 
@@ -121,6 +124,7 @@ def unroll(model: Model) -> Model:
     return Model(*model.source.opened(model.params, model.state), model.source.base)
 
 
+@takes_model
 def explain(model: Model, *args: Any, rng: jax.Array | None = None, **kwargs: Any) -> Report:
     """Reports which layers of a call run as loops, and why others do not; print it.
 

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from anyjax.errors import imports_of
 from anyjax.hf.generation import saved_loop
 from anyjax.model import Model
+from anyjax.takes_model import check_model
 
 if TYPE_CHECKING:
     from anyjax.typing import ArrayLike, Output
@@ -86,6 +87,7 @@ def generate(
       >>> len(tokenizer.batch_decode(ids[:, prompts["input_ids"].shape[1] :].tolist()))
       2
     """
+    check_model(model, "generate")
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
     if saved_loop.is_loaded(model):

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from anyjax.errors import DataDependent, Unsupported
+from anyjax import warn_once
+from anyjax.errors import DataDependent, LostGradient, Unsupported
 from anyjax.torch.aliasing import in_place
 from anyjax.torch.autograd import backward, custom_function, hooks, requires_grad
 from anyjax.torch.compat.patches import replaces
@@ -174,6 +175,18 @@ replaces(private.NEW_PARAMETER, probe=lambda: nn.Parameter(ONE))(requires_grad.p
 def backward_hook(original, *args):
     """Returns the hook class of a module that has full backward hooks."""
     return hooks.BackwardHook(*args)
+
+
+@replaces(private.SAVED_HOOKS)
+def saved_tensors_hooks(original, self):
+    """Warns that JAX keeps values as they are; ``save_on_cpu`` keeps them elsewhere, unchanged."""
+    if not isinstance(self, torch.autograd.graph.save_on_cpu):
+        warn_once.warn(
+            "torch.autograd.graph.saved_tensors_hooks are not called: gradients are those of the "
+            f"values themselves, not of what the hooks make of them ({diagnostics.where()})",
+            LostGradient,
+        )
+    return original(self)
 
 
 def leaf() -> torch.Tensor:

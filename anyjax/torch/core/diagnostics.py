@@ -14,6 +14,7 @@ from anyjax.errors import DataDependent, ForwardFailed, MissingOps, Unsupported
 from anyjax.torch.core import current_trace, private
 from anyjax.torch.core.schema import read, table
 
+MEMORY = "data pointer", "data is not allocated", "is not supported for tensor subclasses"
 NUMBER = "a number, int(x) or x.item(),"
 
 aten = torch.ops.aten
@@ -117,7 +118,7 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
 
 def reads_memory(error: Exception) -> bool:
     """Returns whether this is torch's complaint about memory that a tensor on JAX has none of."""
-    return any(text in str(error) for text in ("data pointer", "data is not allocated"))
+    return any(text in str(error) for text in MEMORY)
 
 
 def unknown_size(what: str) -> DataDependent:

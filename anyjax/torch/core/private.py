@@ -188,6 +188,11 @@ DYNAMO_COMPILING = target("torch.compiler", "is_dynamo_compiling", CONTROL)
 RUN_BACKWARD = target("torch.autograd", "_engine_run_backward", "torch.autograd inside forward")
 MAPPED = target("torch._vmap_internals", "_vmap", "torch.autograd with is_grads_batched")
 NEW_PARAMETER = target("torch.nn.parameter:Parameter", "__new__", "nn.Parameter inside forward")
+SAVED_HOOKS = target(
+    "torch.autograd.graph:saved_tensors_hooks",
+    "__enter__",
+    "hooks of what torch saves",
+)
 BACKWARD_HOOK = target("torch.nn.modules.module", "BackwardHook", "full backward hooks of modules")
 CHECK_ALL = target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
 ASSERT_ASYNC = target("torch", "_assert_async", "checks of values (torch._assert_async)")

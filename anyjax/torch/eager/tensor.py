@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -47,10 +48,22 @@ class Step(NamedTuple):
 class Memory:
     """Memory of tensors that torch would give the same storage."""
 
-    __slots__ = ("array",)
+    __slots__ = ("array", "stored")
 
     def __init__(self, array: jax.Array):
         self.array = array
+        # The array that was last copied to a storage of torch's, and that storage, both weakly.
+        self.stored: tuple[Callable[[], Any], Callable[[], Any]] = (lambda: None, lambda: None)
+
+    def storage(self, dtype: torch.dtype) -> torch.UntypedStorage:
+        """Returns a copy as a storage of torch's: the same one for as long as somebody holds it, so
+        that ``torch.save`` writes it once for all tensors in it.
+        """
+        copied, storage = (reference() for reference in self.stored)
+        if storage is None or copied is not self.array:
+            storage = torchs(self.array, dtype).untyped_storage()
+            self.stored = weakref.ref(self.array), weakref.ref(storage)
+        return storage
 
     def __deepcopy__(self, memo: dict[int, PyTree]) -> Memory:
         return Memory(self.array)
@@ -248,8 +261,13 @@ class EagerTensor(JaxTensor):
         return self.requires_grad_(other.requires_grad)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        owner = self.spec.owner or self.spec
+        strided = owner.dtype == self.dtype and not self.dtype.is_complex
         with private.DisableTorchDispatch():
             copy = self.torch()
+            if strided and owner.stride == _contiguous(tuple(owner.shape)):
+                storage, offset = self.memory.storage(self.dtype), self.storage_offset()
+                copy = copy.new_empty(0).set_(storage, offset, self.shape, self.stride())
             if getattr(self, private.IS_PARAMETER, False):
                 copy = torch.nn.Parameter(copy, self.requires_grad)
             return copy.requires_grad_(self.requires_grad).__reduce_ex__(protocol)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from anyjax.torch.core import private
+from anyjax.errors import DataDependent
+from anyjax.torch.core import diagnostics, private
 from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.core.tensor import needs_gradient
@@ -58,10 +59,20 @@ def of_library(
 ) -> Any:
     """Returns the results of an operator of ``torch.library``, by the kernel of this dispatch key;
     that of autograd comes back for the other.
+
+    A kernel gets the tensors inside of functional ones: torch asks no mode about what it calls, and
+    functional ones would give it memory that is not theirs.
     """
+    if key is not private.AUTOGRAD:
+        try:
+            return run.below(partial(op._op_dk, key), args, kwargs)
+        except (Write, DataDependent, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not diagnostics.reads_memory(error):
+                raise
+        return run.missing_op(op, args, kwargs)
 
     def kernel(*args: PyTree, **kwargs: PyTree) -> Any:
-        for x in flatten((args, kwargs))[0] if key is private.AUTOGRAD else ():
+        for x in flatten((args, kwargs))[0]:
             if isinstance(x, torch.Tensor) and needs_gradient(inner(x)):
                 x.requires_grad_()  # which its kernel asks for
         return op._op_dk(key, *args, **kwargs)
@@ -69,7 +80,7 @@ def of_library(
     is_nested = op in run.decomposing
     run.decomposing.add(op)
     try:
-        return run.python(op, kernel, args, kwargs)
+        return run.above(kernel, args, kwargs)
     finally:
         if not is_nested:
             run.decomposing.discard(op)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from anyjax.errors import WrongArguments, WrongValue
 from anyjax.model import Model
+from anyjax.takes_model import takes_model
 from anyjax.train.adapters.adapted import Adapted, Adapter
 from anyjax.train.adapters.layout import is_turned
 from anyjax.transforms import quantize as quantized
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
+@takes_model
 def lora(
     model: Model,
     rank: int,
@@ -106,6 +108,7 @@ def lora(
     return _adapt(model, params, adapters, trained)
 
 
+@takes_model
 def freeze(model: Model, names: str) -> Model:
     """Moves some params of a Model to its state, which no optimizer updates.
 
@@ -138,6 +141,7 @@ def freeze(model: Model, names: str) -> Model:
     return _adapt(model, {k: model.params[k] for k in trained}, (), trained)
 
 
+@takes_model
 def merge(model: Model) -> Model:
     """Adds adapters to their matrices and unfreezes all params: undoes ``lora`` and ``freeze``.
 

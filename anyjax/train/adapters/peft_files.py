@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from anyjax.errors import BadCheckpoint, Unsupported
 from anyjax.model import Model
 from anyjax.source import Source
+from anyjax.takes_model import takes_model
 from anyjax.train.adapters._lora import base_weights, lora, merge
 from anyjax.train.adapters.adapted import Adapted, Adapter
 from anyjax.train.adapters.layout import LAYERS, is_turned, layer_of, places_sharing
@@ -33,6 +34,7 @@ EMBEDDING = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}  # with
 PREFIX = "base_model.model."
 
 
+@takes_model
 def save_adapter(model: Model, folder: str | os.PathLike[str]) -> None:
     """Writes the adapters of a Model that ``lora`` made, as PEFT does: its
     ``PeftModel.from_pretrained(base, folder)`` loads them, and so does ``load_adapter``.
@@ -89,6 +91,7 @@ def save_adapter(model: Model, folder: str | os.PathLike[str]) -> None:
             scratch.replace(target / name)
 
 
+@takes_model
 def load_adapter(model: Model, folder: str | os.PathLike[str]) -> Model:
     """Loads the LoRA adapter of PEFT's files into a model, ready for further training; modules that
     were saved in full (``modules_to_save``) are params.

@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 import anyjax
+from anyjax.errors import LostGradient
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=5)
@@ -64,3 +65,19 @@ def test_trunc_normal(mean, std, low, high):
     assert stats.kstest(np.asarray(draws), law.cdf).pvalue > 1e-3
     assert draws.min() >= low
     assert draws.max() <= high
+
+
+def test_hooks_of_what_torch_saves_are_told_to_be_without_meaning():
+    graph = torch.autograd.graph
+
+    def zeroed(x):
+        with graph.saved_tensors_hooks(torch.zeros_like, lambda saved: saved):
+            return x * x
+
+    def moved(x):
+        with graph.save_on_cpu():
+            return x * x
+
+    with pytest.warns(LostGradient, match="saved_tensors_hooks"):
+        assert_close(anyjax.from_torch(zeroed)(X), X * X, reduction=1)
+    assert_close(anyjax.from_torch(moved)(X), X * X, reduction=1)  # and warns of nothing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -190,3 +192,18 @@ def test_bits_of_64_bit_types_are_not_there():
 def test_a_view_that_torch_has_not_either():
     with anyjax.torch.on_jax(), pytest.raises(RuntimeError, match="view size is not compatible"):
         torch.ones(2, 3).t().view(6)
+
+
+def test_saved_views_share_their_memory_again():
+    file = io.BytesIO()
+    with anyjax.torch.on_jax():
+        base = torch.arange(6.0).reshape(2, 3)
+        torch.save({"base": base, "row": base[1], "turned": base.T}, file)
+        base.add_(10)
+        torch.save(base, later := io.BytesIO())
+    file.seek(0), later.seek(0)
+    loaded = torch.load(file)
+    loaded["base"].add_(1)
+    assert loaded["row"].tolist() == [4.0, 5.0, 6.0]
+    assert loaded["turned"].tolist() == [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+    assert torch.load(later).tolist() == [[10.0, 11.0, 12.0], [13.0, 14.0, 15.0]]

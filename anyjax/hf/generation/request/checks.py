@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from anyjax.calls.rng import check_key
 from anyjax.dtypes import fitting
 from anyjax.errors import MissingRng, NotNumbers, WrongArguments
 
@@ -62,7 +63,9 @@ def need_key(rng: jax.Array | None) -> jax.Array:
 
     Raises:
       MissingRng: there is no key.
+      WrongArguments: it is something else.
     """
+    check_key(rng)
     if rng is None:
         raise MissingRng(
             "do_sample=True without rng",

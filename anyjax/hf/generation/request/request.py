@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
+from transformers.utils import ModelOutput
 
 from anyjax import trees
 from anyjax.dtypes import fitting
@@ -234,8 +235,11 @@ def _repeated(ids: torch.Tensor, kwargs: dict, times: int):
     if times == 1:
         return ids, kwargs
     along = lambda k: 1 if k == "position_ids" and kwargs[k].ndim == 3 else 0
+    repeat = lambda x, k: (
+        x.repeat_interleave(times, along(k)) if isinstance(x, torch.Tensor) else x
+    )
     kwargs = {
-        k: v.repeat_interleave(times, along(k)) if isinstance(v, torch.Tensor) else v
+        k: jax.tree.map(partial(repeat, k=k), v) if isinstance(v, ModelOutput) else repeat(v, k)
         for k, v in kwargs.items()
     }
     return ids.repeat_interleave(times, 0), kwargs
@@ -255,6 +259,8 @@ def restoring_attributes(module: torch.nn.Module) -> Iterator[None]:
 
 def as_torch(value: object) -> Any:
     """Returns an array of any framework as a tensor; integers are 64-bit."""
+    if isinstance(value, ModelOutput):  # of an encoder that ran before
+        return jax.tree.map(as_torch, trees.register(value))
     if not trees.is_array(value) or isinstance(value, torch.Tensor):
         return value
     array = np.asarray(value)
@@ -264,6 +270,8 @@ def as_torch(value: object) -> Any:
 
 def as_numpy(value: object) -> Any:
     """Returns a tensor as a numpy array; 64-bit integers become 32-bit, if they fit."""
+    if isinstance(value, ModelOutput):
+        return jax.tree.map(as_numpy, trees.register(value))
     if not isinstance(value, torch.Tensor):
         return value
     array = value.detach().cpu().numpy()
