@@ -54,9 +54,13 @@ setup: $(READY)  ## make .venv with the tested versions
 demo: $(RUNS)  ## run a tiny language model: JAX beside torch, then text
 	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
-test: lint type $(COMPILERS)/.ready  ## the checks: lint, types, all tests but the conformance suites
-	$(PY) -m pytest -m "not conformance"
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(PY) -m pytest $(OPTIMIZED) -m "not conformance"
+# Seconds of each file: a part of its cases, another one at each commit. ALL=1: everything.
+BUDGET ?= 6
+CHECKS := -m "not conformance" $(if $(ALL),,--budget $(BUDGET))
+
+test: lint type $(COMPILERS)/.ready  ## the checks: lint, types, a part of each test file; all with ALL=1
+	$(PY) -m pytest $(CHECKS)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(PY) -m pytest $(OPTIMIZED) $(CHECKS)
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -121,10 +125,10 @@ recorded:
 # What somebody gets who starts today: no constraints, the newest Python that is here.
 NEWEST_PYTHON = $(shell $(PYTHON) -m proof.versions python)
 
-newest:  ## every fourth test with the newest release of everything, on the newest Python here
+newest:  ## every tenth test with the newest release of everything, on the newest Python here
 	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
 	  $(MAKE) --no-print-directory .compat/newest/.latest PYTHON=$(NEWEST_PYTHON) && \
-	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),4); fi
+	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),10); fi
 
 .compat/compilers/.ready: pyproject.toml $(PINNED) | $(READY)
 	$(PYTHON) -m venv $(@D)

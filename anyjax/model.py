@@ -17,10 +17,10 @@ from anyjax.calls import call, concretization_help, methods
 from anyjax.errors import WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import PyTree
 
     import anyjax
     from anyjax.typing import ArrayLike, Output

@@ -166,7 +166,7 @@ class SourceBase:
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
 
-def refuse_other_arrays(leaf: object) -> None:
+def refuse_other_arrays(leaf: Any) -> None:
     """Raises WrongArguments for what numpy makes an array of, and loses something by it: columns of
     tables, masks, the names of fields.
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from anyjax import units
 from anyjax.source import Source
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     import anyjax
 
 WIDTH = 90  # of a call, and of a module's shapes beside its name

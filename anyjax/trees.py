@@ -12,14 +12,13 @@ import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, default_registry
 
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 WRITTEN = 1 << 9  # the flag of classes that are written in Python
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -331,7 +330,7 @@ def keep_order(tree: PyTree) -> Any:
         inside = {k: keep_order(v) for k, v in found.items()}
         return inside if _sorted(found) else Ordered(inside)
 
-    return _each(dict, one, tree)
+    return _each((dict,), one, tree)
 
 
 def plain_dicts(tree: PyTree) -> Any:
@@ -342,13 +341,12 @@ def plain_dicts(tree: PyTree) -> Any:
       {'b': 1, 'a': 2}
     """
     # of dicts, too: with others inside of it JAX would make a new, sorted one
-    convert = lambda found: {k: plain_dicts(v) for k, v in found.items()}
-    return _each(dict, convert, _each(Ordered, convert, tree))
+    return _each((dict, Ordered), lambda found: {k: plain_dicts(v) for k, v in found.items()}, tree)
 
 
-def _each(kind: type, convert: Callable[[Any], Any], tree: PyTree) -> Any:
-    """Returns the tree with the outermost of this class converted."""
-    is_kind = lambda x: type(x) is kind
+def _each(kinds: tuple[type, ...], convert: Callable[[Any], Any], tree: PyTree) -> Any:
+    """Returns the tree with the outermost of these classes converted."""
+    is_kind = lambda x: type(x) in kinds
     if not any(map(is_kind, jax.tree.leaves(tree, is_leaf=is_kind))):
         return tree
     return jax.tree.map(lambda x: convert(x) if is_kind(x) else x, tree, is_leaf=is_kind)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     import torch
+    from jaxtyping import PyTree
 
     class Tree:
         """A tree with any attribute, key and item, which are trees again."""
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 else:
     OfArrays = OfTensors = Protocol
+    PyTree = Any  # for annotations alone, which nothing evaluates
 
-__all__ = ["ArrayLike", "Output", "TorchOutput"]
+__all__ = ["ArrayLike", "Output", "PyTree", "TorchOutput"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="torch.nn.Module")

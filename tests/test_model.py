@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import anyjax
-from anyjax.errors import StaticArgument
+from anyjax.errors import StaticArgument, WrongArguments
 from tests.tolerance import assert_close
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -170,3 +170,44 @@ def test_convert_picks_the_frontend():
     assert anyjax.convert(torch.nn.ReLU()).source.framework == "torch"
     with pytest.raises(anyjax.errors.Unsupported, match="no frontend takes a int"):
         anyjax.convert(3)
+
+
+class Table:
+    """Becomes an array, as tables and pictures do."""
+
+    def __array__(self, dtype=None, copy=None):
+        return X
+
+
+OTHER_ARRAYS = {
+    "a table": Table(),
+    "a masked array": np.ma.masked_array(X, X > 2),
+    "named fields": np.ones(2, [("a", "f4"), ("b", "f4")]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ARRAYS)
+def test_what_would_lose_something_as_an_array_is_refused(name):
+    model = anyjax.from_torch(torch.nn.ReLU())
+    with pytest.raises(WrongArguments, match="an argument is a"):
+        model(OTHER_ARRAYS[name])
+    with pytest.raises(WrongArguments, match="an argument is a"):
+        anyjax.from_torch(lambda batch: batch["x"].relu())({"x": OTHER_ARRAYS[name]})
+
+
+def test_params_of_other_names_or_of_numbers_are_refused():
+    model = anyjax.from_torch(torch.nn.Linear(3, 2))
+    for params in (
+        {"w": X},
+        {**model.params, "more": X},
+        {"weight": X},
+        {**model.params, "bias": 1},
+    ):
+        with pytest.raises(WrongArguments, match="with_params: "):
+            model.with_params(params)
+
+
+def test_keys_of_several_types():
+    out = anyjax.from_torch(lambda x: {3: x, "a": {2.5: x * 2, (1,): [x]}})(X)
+    assert [*out] == [3, "a"] and [*out["a"]] == [2.5, (1,)]
+    assert_close(out["a"][2.5], 2 * X, reduction=1)

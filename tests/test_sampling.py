@@ -1,6 +1,10 @@
 """The sample that `make test` runs, in a small folder of its own."""
 
+import json
+
 import pytest
+
+from tests import sampling
 
 pytest_plugins = ["pytester"]
 
@@ -19,6 +23,15 @@ def test_own(x): ...
 
 def test_plain(): ...
 """
+SLOW = (
+    FILE
+    + """
+import time
+
+def test_slow():
+    time.sleep(1.1)
+"""
+)
 
 
 @pytest.fixture
@@ -54,3 +67,20 @@ def test_all_run_without_a_selection(run):
 
 def test_every_takes_a_part_of_the_sample(run):
     assert run("-m", "not conformance", "-n0", "--every", "4")[0] == [LEFT[0], LEFT[4]]
+
+
+def test_as_many_runs_as_it_takes_see_every_case(run, monkeypatch, tmp_path):
+    (tmp_path / "seconds.json").write_text('{"test_x.py": 6.5}')
+    monkeypatch.setattr(sampling, "SECONDS", tmp_path / "seconds.json")
+    of_run = lambda offset: run("-m", "not conformance", "-n0", "--budget", "2", "--offset", offset)
+    runs = [of_run(str(offset)) for offset in range(4)]
+    cases = [case for found, _ in runs for case in found]
+    assert sorted(cases) == LEFT and all(1 <= len(found) <= 2 for found, _ in runs)
+    assert "--offset 3 runs these again" in runs[3][1][0]
+
+
+def test_seconds_of_files_are_recorded(pytester, run, monkeypatch, tmp_path):
+    monkeypatch.setattr(sampling, "SECONDS", tmp_path / "seconds.json")
+    pytester.makepyfile(test_y=SLOW)
+    run("-n0", "--record-seconds")
+    assert json.loads((tmp_path / "seconds.json").read_text()) == {"test_y.py": 1}

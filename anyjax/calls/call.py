@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,9 +25,7 @@ from anyjax.errors import (
 )
 from anyjax.source import Source
 from anyjax.trees import Static
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 END = 2**31 - 1 - (1 << 24)
 MANY = 4  # different floats for one argument, which look as if there were more to come

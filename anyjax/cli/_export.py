@@ -14,11 +14,10 @@ from anyjax.cli import _shown
 from anyjax.cli._codes import ExitCode
 from anyjax.cli.options import Export
 from anyjax.errors import BadCheckpoint, WrongValue
+from anyjax.typing import PyTree
 from anyjax.units import duration, size
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
 
 FORMATS = ("jax", "savedmodel", "onnx")

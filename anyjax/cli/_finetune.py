@@ -18,11 +18,10 @@ from anyjax.cli._generate import load_tokenizer
 from anyjax.cli.options import Finetune
 from anyjax.errors import Unsupported
 from anyjax.hf.loading.checkpoint import find_checkpoint
+from anyjax.typing import PyTree
 from anyjax.units import size
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
 
 console = Console(stderr=True)

@@ -13,10 +13,10 @@ from rich.console import Console
 from anyjax.cli import _import, _shown, _source
 from anyjax.cli.options import Weights
 from anyjax.errors import WrongArguments
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import PyTree
 
     from anyjax.flax.matching.report import Report
     from anyjax.hf.loading.checkpoint import Checkpoint

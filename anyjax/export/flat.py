@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,7 @@ from anyjax.dtypes import shape_of
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.model import Model
 from anyjax.saved.dimensions import is_symbolic, suggested, symbolic
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 # The largest difference by rounding, as a fraction of the largest value, by bytes of the dtype.
 TOLERANCE = {4: 1e-3, 2: 5e-2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,9 +21,7 @@ from anyjax.hf.loading.quantized.schemes import quantization_of
 from anyjax.hf.loading.source import source_of
 from anyjax.model import Model
 from anyjax.parallel.estimation.call import Call, Role, Traced, forward_call, trace_call, train_call
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def _optimizer(name: str, **options: float) -> Any:

@@ -25,9 +25,9 @@ from anyjax.saved.programs import exported
 from anyjax.stablehlo import from_stablehlo
 from anyjax.torch import from_torch
 from anyjax.torch.core import interop
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
     from transformers.exporters import ExportMetadata
 
 FEATURE = "transformers' exporters"

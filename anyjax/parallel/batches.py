@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,9 +14,7 @@ from anyjax import multiprocess
 from anyjax.errors import WrongArguments, WrongBatch
 from anyjax.numerics.mesh_axes import batch_axes
 from anyjax.parallel.plans.axes import sequence_axis
-
-if TYPE_CHECKING:
-    from anyjax.typing import Output
+from anyjax.typing import Output
 
 
 def spec_of(

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -39,9 +39,7 @@ from anyjax.errors import (
 from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import need
 from anyjax.saved.signature import Json
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 _FEATURE = "compiled programs of saved models"
 serialize = need("jax.experimental.serialize_executable:serialize", _FEATURE)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,9 +24,7 @@ from anyjax.saved.executables import write as write_executables
 from anyjax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
 from anyjax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
 from anyjax.saved.signature import Json
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def save(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,9 +19,7 @@ from anyjax.stablehlo.core.types import Type
 from anyjax.stablehlo.ops.lapack import ROUTINES
 from anyjax.stablehlo.ops.random import generate_bits
 from anyjax.stablehlo.ops.window import reduce_window
-
-if TYPE_CHECKING:
-    from anyjax.typing import F
+from anyjax.typing import F
 
 CALLS: dict[str, Callable[..., Any]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -13,9 +13,7 @@ from google.protobuf.message import DecodeError
 
 from anyjax.errors import BadCheckpoint, WrongArguments
 from anyjax.tensorflow.engine import files, metagraph
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 FILES = ("saved_model.pb", "saved_model.pbtxt")
 TRUSTED = (

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,7 @@ from anyjax.tensorflow.engine.concrete import Concrete
 from anyjax.tensorflow.engine.evaluate import Run
 from anyjax.tensorflow.engine.functions import Function
 from anyjax.tensorflow.state.variables import Handle
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 ATTENDING = {"BatchMatMulV2", "Einsum", "XlaCallModule"}  # what attention is not written without
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,7 @@ from flax.errors import InvalidRngError
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.torch.core import interop
 from anyjax.torch.jax_function import from_jax
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 Weights = dict[str, jax.Array]
 

@@ -37,10 +37,10 @@ from anyjax.torch.eager.jittable import JittableModule
 from anyjax.torch.eager.moved import to_jax
 from anyjax.torch.jax_function import from_jax
 from anyjax.torch.torchax import extract_jax
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import optax
-    from jaxtyping import PyTree
 
     from anyjax.typing import TorchOutput
 

@@ -6,7 +6,7 @@ import functools
 import types
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,11 +17,7 @@ from anyjax.errors import ManyCompilations
 from anyjax.torch.autograd.jax_program import Program, flat, refuse_tracers
 from anyjax.torch.compat.module_calls import inlined
 from anyjax.torch.core import current_trace, private
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import TorchOutput
+from anyjax.typing import PyTree, TorchOutput
 
 CODE = (type, types.FunctionType, types.MethodType, types.ModuleType)
 MANY = 64  # values of static arguments; then programs are dropped

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
+import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
@@ -40,15 +41,16 @@ from anyjax.torch.data_dependent.padded.split import Sizes
 from anyjax.torch.engine import census, compare_cache
 from anyjax.torch.engine.callback import check_on_missing
 from anyjax.torch.engine.session import LOCK, tracing
+from anyjax.torch.objects import walk
 from anyjax.torch.objects.functions import Function, as_module, original
 from anyjax.torch.state import shared_memory
 from anyjax.torch.state.slots import Slots
 from anyjax.torch.state.snapshot import Snapshot, in_mode
 from anyjax.torch.state.torchscript import modes
 from anyjax.torch.state.uncarried import Uncarried
+from anyjax.typing import PyTree
 
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+NO_OBJECTS = (*trees.PLAIN, jax.Array, np.ndarray, torch.Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +196,8 @@ class TorchSource(SourceBase):
         args, kwargs = given
         inputs = (*trees.names(args, kwargs, self.positional), "the parameters", trees.STATE)
         options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
-        with tracing(rng, inputs, *options) as trace:
+        others = [x for x in jax.tree.leaves(given) if not isinstance(x, NO_OBJECTS)]
+        with tracing(rng, inputs, *options) as trace, walk.preserved(others):
             trace.path, trace.paths = path, self.paths
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax
 import torch
@@ -12,9 +11,7 @@ from anyjax import trees
 from anyjax.calls.concretization_help import advise
 from anyjax.errors import DataDependent
 from anyjax.torch.source import from_torch
-
-if TYPE_CHECKING:
-    from anyjax.typing import Output
+from anyjax.typing import Output
 
 
 def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable[..., Output]]:

@@ -14,10 +14,10 @@ from anyjax.errors import Unsupported, WrongArguments, WrongValue
 from anyjax.model import Model
 from anyjax.takes_model import takes_model
 from anyjax.transforms._intermediates import intermediates
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import PyTree
 
 TOLERANCE = 1e-3  # of the largest value: the weights are rounded once more
 

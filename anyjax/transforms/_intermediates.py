@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from anyjax.calls.taps import Tap
 from anyjax.model import Model
 from anyjax.takes_model import takes_model
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import Output
+from anyjax.typing import Output, PyTree
 
 
 @dataclass(frozen=True)

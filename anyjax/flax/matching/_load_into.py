@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,9 +13,7 @@ from anyjax.flax.matching.match_layers import Matching, as_arguments, match_laye
 from anyjax.flax.matching.report import Match, Report
 from anyjax.flax.matching.sides import JaxSide, jax_side
 from anyjax.flax.matching.stored import read_weights
-
-if TYPE_CHECKING:
-    from anyjax.typing import ArrayLike, Output, T
+from anyjax.typing import ArrayLike, Output, T
 
 
 class Options(TypedDict, total=False):

@@ -20,10 +20,10 @@ from anyjax.flax.matching.report import Match, Report
 from anyjax.flax.matching.sides import JaxSide, jax_side
 from anyjax.flax.matching.stored import as_numpy
 from anyjax.trees import is_array
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import PyTree
 
     from anyjax.typing import ArrayLike, M
 

@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,11 +15,7 @@ import numpy as np
 from anyjax.errors import BadCheckpoint
 from anyjax.flax.matching import stored
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import Output
+from anyjax.typing import Output, PyTree
 
 # Of train states, and no weights: trees, and integers.
 _OPTIMIZERS = {"opt_state", "optimizer_state", "rngs"}

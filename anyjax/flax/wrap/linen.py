@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -15,9 +15,7 @@ from anyjax.flax.wrap.forward import Result, run_with_key
 from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
-
-if TYPE_CHECKING:
-    from anyjax.typing import Output
+from anyjax.typing import Output
 
 DROPOUT = "dropout"
 

@@ -13,9 +13,7 @@ from anyjax.flax.wrap.forward import run_with_key
 from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
-
-if TYPE_CHECKING:
-    from anyjax.typing import Output
+from anyjax.typing import Output
 
 Streams = nnx.Rngs | nnx.RngStream | None
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's

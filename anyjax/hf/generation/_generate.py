@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jaxtyping import Int
@@ -11,9 +11,7 @@ from anyjax.errors import imports_of
 from anyjax.hf.generation import saved_loop
 from anyjax.model import Model
 from anyjax.takes_model import check_model
-
-if TYPE_CHECKING:
-    from anyjax.typing import ArrayLike, Output
+from anyjax.typing import ArrayLike, Output
 
 
 def generate(

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,9 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 from anyjax.errors import BadCheckpoint, Unsupported
 from anyjax.hf.loading.checkpoint import Stored
 from anyjax.torch.core import private
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 # Elementwise operators: a slice of the result needs only that slice of the operand.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,7 @@ from anyjax.errors import DataDependent
 from anyjax.onnx.core.nodes import Node
 from anyjax.onnx.core.running import handles
 from anyjax.stablehlo.core.static_values import as_jax, is_known
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def arrays(values: PyTree) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,7 @@ from anyjax.onnx.core.nodes import Graph, Node
 from anyjax.onnx.core.running import Running, handles
 from anyjax.stablehlo.control_flow.loops import while_loop
 from anyjax.stablehlo.core.static_values import Value, as_jax, is_known
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 TRUE = np.asarray(True)
 

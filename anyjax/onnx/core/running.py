@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from anyjax.typing import PyTree
+
 if TYPE_CHECKING:
     import jax
-    from jaxtyping import PyTree
 
     from anyjax.onnx.core.nodes import Graph, Node
 

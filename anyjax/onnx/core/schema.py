@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from onnx import AttributeProto, defs, helper
 
@@ -18,9 +18,7 @@ from anyjax.onnx.core import microsoft
 from anyjax.onnx.core.dtypes import to_numpy
 from anyjax.stablehlo.core.static_values import Known, Static, modes
 from anyjax.table import REQUIRED, Param, Row, Signature, Table
-
-if TYPE_CHECKING:
-    from anyjax.typing import F
+from anyjax.typing import F
 
 MICROSOFT = "com.microsoft"
 RANDOM = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -23,9 +23,7 @@ from anyjax.stablehlo.core.draws import Draws
 from anyjax.stablehlo.core.origins import NONE, Origin, Origins
 from anyjax.stablehlo.core.static_values import as_jax, known
 from anyjax.table import Row
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 INT64 = 7  # of onnx.TensorProto
 PASSING = {"If"}  # its outputs are those of one graph

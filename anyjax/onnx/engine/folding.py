@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -17,9 +16,7 @@ from anyjax import trees
 from anyjax.onnx.core.nodes import Node
 from anyjax.stablehlo.core.static_values import is_known
 from anyjax.stablehlo.engine.folding import either
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 SMALL = 64  # elements that the lowerings compute
 LARGE = 1 << 16  # elements; larger arrays are computed by the program, not stored in it

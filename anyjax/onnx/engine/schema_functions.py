@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +14,7 @@ from anyjax.onnx.core.schema import read
 from anyjax.onnx.engine import missing
 from anyjax.onnx.engine.graph import Reader
 from anyjax.table import REQUIRED
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def body(node: Node, inputs: Sequence[PyTree]) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,9 +16,7 @@ from anyjax.dtypes import canonical
 from anyjax.errors import WrongArguments
 from anyjax.onnx.core import dtypes
 from anyjax.onnx.core.nodes import Graph
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class Input(NamedTuple):

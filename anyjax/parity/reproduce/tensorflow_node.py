@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +16,7 @@ from anyjax.saved.folder import whole
 from anyjax.tensorflow.core import text
 from anyjax.tensorflow.core.nodes import Node
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def reproduce(

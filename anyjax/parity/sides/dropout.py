@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from anyjax.torch.core import private
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 # Functions that drop values: the place and the name of an argument, and its value without.
 ARGUMENTS: dict[Callable, tuple[int, str, object]] = {

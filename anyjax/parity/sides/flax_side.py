@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,7 @@ from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported
 from anyjax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, is_float
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 Record = Callable[[str, Callable, tuple, dict], "PyTree"]
 

@@ -31,10 +31,9 @@ from anyjax.parity.sides.side import (
     whole_numbers,
 )
 from anyjax.parity.sides.store import Store
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.source import Source
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 OUTPUT = ""  # the path of the model itself
 DROPOUT = "dropout, with torch's masks on both sides"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -28,9 +28,7 @@ from anyjax.tensorflow.engine.graph import Library
 from anyjax.tensorflow.engine.widen import WideLibrary, widened
 from anyjax.tensorflow.source import TensorFlowSource, from_tensorflow, values_of
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class WideRun(Run):

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 LIBRARY = tuple(
     os.path.dirname(sys.modules[name].__file__ or "") + os.sep for name in ("torch", "anyjax")

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 import jax
 import ml_dtypes
@@ -25,9 +24,7 @@ from anyjax.parity.sides.wide import WIDE, wide
 from anyjax.torch.core import interop
 from anyjax.torch.core.lifting import untransformed
 from anyjax.torch.objects.copies import shell
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class TorchSide:

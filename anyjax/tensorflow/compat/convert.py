@@ -22,10 +22,10 @@ from anyjax.tensorflow.core import options
 from anyjax.tensorflow.engine.concrete import Concrete, concrete_of
 from anyjax.tensorflow.engine.evaluate import Run, served
 from anyjax.tensorflow.state.variables import Handle
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
-    from jaxtyping import PyTree
 
     from anyjax.typing import Output
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 
 from anyjax.stablehlo.engine.evaluate import Run
 from anyjax.stablehlo.engine.parse import parse
-
-if TYPE_CHECKING:
-    from anyjax.typing import Output
+from anyjax.typing import Output
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,10 @@ from anyjax.tensorflow.control_flow import optional
 from anyjax.tensorflow.control_flow.tensor_list import TensorList
 from anyjax.tensorflow.core.running import handles
 from anyjax.tensorflow.state.variables import Handle
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
-    from jaxtyping import PyTree
 
 
 @handles("If", "StatelessIf")

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from anyjax.stablehlo.core.static_values import Entries, Known, Static, modes
 from anyjax.table import REQUIRED, Param, Signature, Table
 from anyjax.tensorflow.core import attributes
 from anyjax.tensorflow.core.private import op_def_of
-
-if TYPE_CHECKING:
-    from anyjax.typing import F
+from anyjax.typing import F
 
 # Attributes that only TensorFlow's kernels read.
 DROPPED = {

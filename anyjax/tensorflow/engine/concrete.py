@@ -21,10 +21,10 @@ from anyjax.tensorflow.engine import diagnostics
 from anyjax.tensorflow.engine.gradients import reader
 from anyjax.tensorflow.engine.graph import Library, of_graph
 from anyjax.tensorflow.state.variables import Handle
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
-    from jaxtyping import PyTree
 
 
 @dataclass(eq=False)

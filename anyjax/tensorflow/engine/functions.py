@@ -16,10 +16,9 @@ from anyjax.dtypes import canonical
 from anyjax.errors import AnyjaxError, ForwardFailed, WrongArguments
 from anyjax.tensorflow.core import dtypes
 from anyjax.tensorflow.engine.concrete import Concrete, concrete_of
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
 
 BINDING = "Binding inputs to tf.function failed due to "

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from anyjax.dtypes import is_float
 from anyjax.torch.core.tensor import JaxTensor
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 # How functionalization takes a view that was written back into its base.
 INTO_BASE = tuple(f"aten.{kind}_scatter" for kind in ("slice", "select", "diagonal", "as_strided"))

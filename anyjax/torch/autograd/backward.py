@@ -5,7 +5,7 @@ torch's own Python prepares and checks their arguments; what is served is the ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -23,9 +23,7 @@ from anyjax.torch.core.tensor import (
     needs_gradient,
     origins_of,
 )
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def run_backward(

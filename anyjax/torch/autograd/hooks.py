@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -25,9 +25,7 @@ from anyjax.torch.autograd.tape_slice import Part
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.lifting import array_of, inner, lift
 from anyjax.torch.core.tensor import JaxTensor, needs_gradient
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class Hooked(torch.autograd.Function):

@@ -20,10 +20,10 @@ from anyjax.torch.core.dtypes import TO_TORCH, to_jax
 from anyjax.torch.core.lifting import inner, lift
 from anyjax.torch.core.schema import lowers
 from anyjax.torch.core.tensor import JaxTensor, origins_of
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
-    from jaxtyping import PyTree
 
 Tensors = tuple[torch.Tensor, ...]
 DOUBLE = (torch.float64, torch.complex128)

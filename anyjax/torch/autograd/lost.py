@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import torch
@@ -16,9 +15,7 @@ from anyjax import warn_once
 from anyjax.errors import LostGradient
 from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.tensor import differentiable, needs_gradient
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 # Of the tracers of derivatives, and not of programs.
 DIFFERENTIATES = ad.JVPTracer.__module__

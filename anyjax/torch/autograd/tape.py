@@ -9,7 +9,7 @@ Most programs never ask, and pay nothing: the first question ends the run, the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import torch
@@ -25,9 +25,7 @@ from anyjax.torch.core.tensor import (
     needs_gradient,
     origins_of,
 )
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class Unrecorded(BaseException):

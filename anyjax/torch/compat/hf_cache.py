@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from anyjax.errors import WrongArguments
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import PyTree
 
 # Since transformers 5.24; of most models before; of Mamba and its like before.
 NAMES = ("cache", "past_key_values", "cache_params")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -16,9 +16,7 @@ from anyjax.torch.compat.module_calls import inlined
 from anyjax.torch.compat.patches import replaces
 from anyjax.torch.core import current_trace, diagnostics, interop, private
 from anyjax.torch.core.lifting import array_of
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 FOR_TENSOR = re.compile(r"must be (a )?Tensor.*, not (\w*Tracer|ArrayImpl)")
 AS_ARRAY = "__jax_array__"  # JAX calls it on arguments that are no arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -16,9 +16,7 @@ from anyjax.torch.core import current_trace, private
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.lifting import array_of, inner, lift, untransformed
 from anyjax.torch.core.tensor import JaxTensor, origins_of
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +28,7 @@ from anyjax.torch.control_flow.region import strong
 from anyjax.torch.core import interop
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent.assertions import asking_trace
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 CONDITIONS, PATHS = 16, 64  # at most, of one path and of a program
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"

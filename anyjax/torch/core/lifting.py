@@ -6,7 +6,7 @@ are lowered on what these hold: a ``JaxTensor``, or a constant, which is a tenso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,7 @@ import torch
 from anyjax.torch.core import interop, private
 from anyjax.torch.core.pytrees import map_tensors
 from anyjax.torch.core.tensor import JaxTensor
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 HUGE = 1 << 20  # elements: larger constants are kept out of the program where they can be
 CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on

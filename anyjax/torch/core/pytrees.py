@@ -5,13 +5,12 @@ the leaves until Python's garbage is collected, and with them JAX's tracers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree
 
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def flatten(tree: PyTree) -> tuple[list[Any], Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from anyjax.table import REQUIRED, Param, Signature, Table
 from anyjax.torch.core import private
-
-if TYPE_CHECKING:
-    from anyjax.typing import F
+from anyjax.typing import F
 
 DROPPED = {"Device", "Layout", "MemoryFormat", "Generator", "Stream"}
 DROPPED_NAMES = {"pin_memory", "non_blocking"}

@@ -12,16 +12,14 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import torch
 
 from anyjax.private_names import Inconclusive
 from anyjax.torch.core import current_trace, diagnostics, private
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
 PLAIN = {int, float, bool, str, type(None), torch.dtype}

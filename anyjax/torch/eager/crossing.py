@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import jax
 import numpy as np
@@ -20,11 +20,7 @@ from anyjax.torch.eager import random_keys
 from anyjax.torch.eager.mode import on_jax
 from anyjax.torch.eager.run import EagerRun, collected, require
 from anyjax.torch.eager.tensor import EagerTensor
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import M, Output, T, TorchOutput
+from anyjax.typing import M, Output, PyTree, T, TorchOutput
 
 
 @overload

@@ -4,7 +4,7 @@ or a write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,7 @@ from anyjax.torch.eager.tensor import (
 )
 from anyjax.torch.lowering import foreach
 from anyjax.torch.lowering.run import CONCRETIZATION
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import torch
@@ -16,11 +16,7 @@ from anyjax.torch.eager import random_keys
 from anyjax.torch.eager.mode import on_jax
 from anyjax.torch.eager.moved import to_jax
 from anyjax.torch.eager.tensor import EagerTensor
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import Output, T, TorchOutput
+from anyjax.typing import Output, PyTree, T, TorchOutput
 
 
 class Environment(contextlib.ContextDecorator):

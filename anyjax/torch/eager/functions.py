@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,9 +20,7 @@ from anyjax.torch.eager.tensor import FORMULA, EagerTensor, from_torch, refuse_d
 from anyjax.torch.engine import tensor_lists
 from anyjax.torch.lowering import composites
 from anyjax.torch.lowering.out import into, is_composite
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 MEAN = (1, "mean")
 

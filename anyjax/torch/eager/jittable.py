@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,11 +13,7 @@ from anyjax.torch.eager.moved import to_jax
 from anyjax.torch.eager.tensor import EagerTensor
 from anyjax.torch.objects.copies import shell
 from anyjax.torch.objects.walk import Walk
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import TorchOutput
+from anyjax.typing import PyTree, TorchOutput
 
 
 class _Method(torch.nn.Module):

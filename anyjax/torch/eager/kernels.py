@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,7 @@ from anyjax.torch.eager.run import EagerRun
 from anyjax.torch.eager.tensor import EagerTensor
 from anyjax.torch.lowering.gradients import pulled
 from anyjax.torch.ops.rnn import lstm_step, one_way
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 RUN = EagerRun()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
 
 from anyjax import trees
 from anyjax.torch.eager.tensor import from_torch
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import T
+from anyjax.typing import PyTree, T
 
 
 def to_jax(tree: T) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -31,9 +31,7 @@ from anyjax.torch.eager.tensor import (
     tensor_of,
 )
 from anyjax.torch.lowering.fallback import fallback
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 LARGEST = 512  # programs of an operator, shapes and numbers; what comes later is not compiled
 DROPPED = {"device", "pin_memory", "generator", "non_blocking", "layout"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -19,9 +19,7 @@ from anyjax.torch.eager import random_keys
 from anyjax.torch.eager.factories import Factories
 from anyjax.torch.eager.tensor import EagerTensor, from_torch
 from anyjax.torch.lowering.run import Run
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 _THREAD = threading.local()  # the conditions of the program that JAX traces here
 

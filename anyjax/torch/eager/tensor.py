@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import jax
 import numpy as np
@@ -26,9 +26,7 @@ from anyjax.torch.core import diagnostics, interop, private
 from anyjax.torch.core.dtypes import TO_JAX, of_input, widened
 from anyjax.torch.core.strides import Layout
 from anyjax.torch.core.tensor import JaxTensor
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 DOUBLE = {torch.float64, torch.complex128}
 FORMULA = ContextVar("FORMULA", default=False)  # whether torch computes an operator by others

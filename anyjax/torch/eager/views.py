@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,7 @@ from anyjax.torch.core import diagnostics, private, strides
 from anyjax.torch.core.call import Call, call_of
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.eager.tensor import EagerTensor, Spec, Step, in_memory, spec_of
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.eager.programs import compute
 from anyjax.torch.eager.tensor import EagerTensor
 from anyjax.torch.eager.views import write
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 

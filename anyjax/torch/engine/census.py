@@ -26,6 +26,7 @@ from anyjax.torch.objects.walk import alike
 
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 CACHED = type(functools.lru_cache(contents))
+DEPTH = 5  # of tuples in tuples
 RUNNING = (types.FrameType, types.GeneratorType, types.CoroutineType)  # nothing to put back
 
 
@@ -43,10 +44,10 @@ def taken() -> Iterator[None]:
             if ended:
                 gc.collect()  # circles of objects go now
                 alive = _alive(refs)
-            names = _put_back(alive) if alive else []
-    if alive and names:
+            place = _put_back(alive) if alive else ""
+    if alive and place:
         warn_once.warn(
-            f"forward leaves a tensor in {names[0]}: it belongs to the traced program and has no "
+            f"forward leaves a tensor in {place}: it belongs to the traced program and has no "
             "values, and a program that is compiled already does not leave any. Return it, or keep "
             "it in an attribute of the module, where it is state",
             StateDropped,
@@ -57,51 +58,65 @@ def _alive(refs: list) -> dict[int, torch.Tensor]:
     return {id(tensor): tensor for ref in refs if (tensor := ref()) is not None}
 
 
-def _put_back(alive: dict[int, torch.Tensor]) -> list[str]:
-    """Puts constants in the place of functional tensors around them; returns the places of others
-    which have no values.
+def _put_back(alive: dict[int, torch.Tensor]) -> str:
+    """Puts constants in the place of functional tensors around them; returns the place of another
+    one, which has no values, "" where there is none.
+
+    Whoever asks for referrers has all objects of the process looked at: all tensors ask at once.
     """
     wrappers = [x for x in gc.get_objects() if type(x) in TENSORS and private.is_functional(x)]
-    traced: list[str] = []
-    for wrapper in wrappers:
-        value = private.from_functional(wrapper)
-        if id(value) not in alive:
-            continue
-        for holder in gc.get_referrers(wrapper):
-            if holder is wrappers or isinstance(holder, RUNNING):
+    news = {id(x): private.from_functional(x) for x in wrappers}
+    olds: list[Any] = [x for x in wrappers if id(news[id(x)]) in alive]
+    del wrappers
+    places: list[tuple[Any, Any]] = []
+    for _ in range(DEPTH if olds else 0):  # tuples get copies, which their holders hold next
+        copies: list[Any] = []
+        changed = {id(x): news[id(x)] for x in olds}
+        for holder in gc.get_referrers(*olds):
+            if holder is olds or isinstance(holder, RUNNING):
                 continue
-            place = _replaced(holder, wrapper, value)
-            if place and isinstance(value, JaxTensor):
-                traced.append(place)
-    return traced
+            if isinstance(holder, tuple):
+                items_of = tuple.__iter__(holder)
+                news[id(holder)] = alike(holder, [changed.get(id(x), x) for x in items_of])
+                copies.append(holder)
+            else:
+                places += _replaced(holder, changed)
+        if not copies:
+            break
+        olds = copies
+    return _name(*places[0]) if places else ""
 
 
-def _replaced(holder: Any, old: object, new: object, depth: int = 4) -> str:
-    """Puts ``new`` in the place of ``old``; returns a name of the place, "" where there is none."""
+def _replaced(holder: Any, news: dict[int, Any]) -> list[tuple[Any, Any]]:
+    """Puts something else in the place of the objects with these ids; returns (holder, key) of what
+    has no values.
+    """
     if isinstance(holder, CACHED):
         holder.cache_clear()
+        return [(holder, None)] if any(map(_is_traced, news.values())) else []
+    if isinstance(holder, types.CellType):
+        new = holder.cell_contents = news[id(holder.cell_contents)]
+        return [(holder, None)] if _is_traced(new) else []
+    members = contents(holder)
+    keys = [] if members is None else [key for key, x in items(members) if id(x) in news]
+    for key in keys:
+        members[key] = news[id(members[key])]
+    return [(holder, key) for key in keys if _is_traced(members[key])]
+
+
+def _is_traced(value: object) -> bool:
+    return isinstance(value, JaxTensor) or (
+        isinstance(value, tuple) and any(map(_is_traced, tuple.__iter__(value)))
+    )
+
+
+def _name(holder: Any, key: Any) -> str:
+    """Returns a name of a place for a message."""
+    if isinstance(holder, CACHED):
         return f"the cache of {holder.__name__}"
     if isinstance(holder, types.CellType):
-        holder.cell_contents = new
         return "a variable of a function"
-    if isinstance(holder, tuple):
-        copy = alike(holder, _exchanged(holder, old, new))
-        place = ""
-        for outer in gc.get_referrers(holder) if depth else ():  # no comprehension: it refers, too
-            if not isinstance(outer, RUNNING):
-                place = _replaced(outer, holder, copy, depth - 1) or place
-        return place
-    members = contents(holder)
-    if members is None:
-        return ""
-    keys = [key for key, x in items(members) if x is old]
-    for key in keys:
-        members[key] = new
-    return f"{_owner(holder)}[{keys[0]!r}]" if keys else ""
-
-
-def _exchanged(values: tuple, old: object, new: object) -> list:
-    return [new if x is old else x for x in values]
+    return f"{_owner(holder)}[{key!r}]"
 
 
 def _owner(holder: object) -> str:

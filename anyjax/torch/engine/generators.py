@@ -16,11 +16,10 @@ import torch
 from anyjax.errors import FrozenDraw, Unsupported
 from anyjax.torch.core import diagnostics
 from anyjax.torch.core.tensor import JaxTensor
+from anyjax.typing import PyTree
 from anyjax.warn_once import warn
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.torch.core.keys import Keys
 
 aten = torch.ops.aten

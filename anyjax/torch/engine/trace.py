@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import torch
@@ -38,9 +38,7 @@ from anyjax.torch.engine.generators import Generators
 from anyjax.torch.engine.missing import Missing
 from anyjax.torch.lowering.fallback import fallback
 from anyjax.torch.lowering.run import Run, Step
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,7 @@ from anyjax.torch.core.call import call_of
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.core.schema import read, table
 from anyjax.torch.core.tensor import JaxTensor, differentiable
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 DEFAULT = r"""=(\[[^]]*\]|"[^"]*"|'[^']*'|[^,)]*)"""
 SPACE = "anyjax_lowered"

@@ -13,10 +13,9 @@ from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.core.tensor import needs_gradient
 from anyjax.torch.lowering import custom_operators, foreach, gradients
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.torch.lowering.run import Run
 
 

@@ -13,10 +13,9 @@ import torch
 from anyjax.torch.core import private
 from anyjax.torch.core.lifting import array_of
 from anyjax.torch.core.tensor import differentiable
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.torch.lowering.run import Run
 
 aten = torch.ops.aten

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from anyjax.errors import Unsupported
 from anyjax.torch.core import diagnostics, private
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 KEYS = private.COMPOSITE, private.DENSE
 PYTHON = "torch.nn.functional", "torch.functional"

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -24,9 +24,7 @@ from anyjax.torch.core.call import Call
 from anyjax.torch.core.precision import UNASKED, Precision, are_narrow
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, origins_of
 from anyjax.torch.data_dependent import int64
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from anyjax.torch.objects.contents import MANY, NUMBERS, View, contents, items
+from anyjax.torch.objects.contents import MANY, NUMBERS, View, contents, items, restore
 
 
 @dataclass
@@ -55,6 +56,24 @@ class Walk:
         return value
 
 
+@contextlib.contextmanager
+def preserved(values: Iterable[object]) -> Iterator[None]:
+    """Gives objects that a function was called with their content of before, such as an empty cache
+    of a user's class, which the function fills and returns: a compiled program fills no object.
+    """
+    before: list[tuple[Any, Any]] = []
+    walk = Walk(
+        lambda name, x: x, lambda name, holder, loose: before.append((holder, holder.copy()))
+    )
+    for value in values:
+        walk("", value)
+    try:
+        yield
+    finally:
+        for holder, content in before:
+            restore(holder, content)
+
+
 def key_name(key: object, names: Mapping[int, str]) -> str:
     """Returns a key as a part of a name: of a weight its own name, without dots.
 
@@ -70,6 +89,10 @@ def key_name(key: object, names: Mapping[int, str]) -> str:
 
 def alike(value: tuple, items: list) -> tuple:
     """A tuple of these items and of the class of ``value``, whose ``__new__`` may take others."""
+    if hasattr(
+        type(value), "n_sequence_fields"
+    ):  # torch.return_types, which takes no tuple.__new__
+        return type(value)(items)  # type: ignore[call-arg]
     new = tuple.__new__(type(value), items)
     new.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None
     return new

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +15,7 @@ from anyjax.train.adapters.adapted import Adapted, Adapter
 from anyjax.train.adapters.layout import is_turned
 from anyjax.transforms import quantize as quantized
 from anyjax.transforms.packed import Packed, Quantized
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 @takes_model

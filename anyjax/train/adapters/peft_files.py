@@ -6,7 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,7 @@ from anyjax.train.adapters.layout import LAYERS, is_turned, layer_of, places_sha
 from anyjax.train.adapters.peft_config import CONFIG, check_config, check_targets
 from anyjax.train.run.disk import writing
 from anyjax.transforms.packed import Packed
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 WEIGHTS = "adapter_model.safetensors"
 KINDS = ("lora_A", "lora_B", "lora_magnitude_vector")

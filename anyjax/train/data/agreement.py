@@ -6,7 +6,7 @@ Without these checks a job of several processes would go on, with wrong numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +15,7 @@ from jax.sharding import Mesh, Sharding
 from anyjax import multiprocess, trees, warn_once
 from anyjax.errors import SameRows, WrongArguments, WrongBatch
 from anyjax.parallel import batches
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def check_mesh(params: PyTree) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from anyjax import trees
 from anyjax.errors import NoData, WrongBatch
 from anyjax.multiprocess import is_local
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     import jax.typing
-    from jaxtyping import PyTree
 
     from anyjax.typing import ArrayLike, Output
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,9 +10,7 @@ import numpy as np
 from anyjax import trees
 from anyjax.errors import WrongBatch
 from anyjax.source import Source
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class BatchSpec(NamedTuple):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyjax.errors import NoData, WrongArguments
 from anyjax.parallel.batches import shares
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 @dataclass(frozen=True)

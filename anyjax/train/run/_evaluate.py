@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,9 +19,7 @@ from anyjax.train.step import arguments
 from anyjax.train.step.forward import StatefulModel
 from anyjax.train.step.train_state import TrainState
 from anyjax.trees import Constant, Static
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def evaluate(

@@ -5,16 +5,12 @@ They are computed where the arrays are, and are the same on every mesh.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 
 from anyjax.multiprocess import values
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def of_arrays(state: PyTree) -> dict[str, int]:

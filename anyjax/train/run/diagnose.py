@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,7 @@ from anyjax.train.run.nan_source import first_nonfinite
 from anyjax.train.step.gradients import Gradients
 from anyjax.train.step.train_state import TrainState
 from anyjax.train.step.training_step import Step
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 def check_finite(

@@ -13,10 +13,9 @@ from anyjax.errors import WrongValue
 from anyjax.train.step import remat
 from anyjax.train.step.forward import StatefulModel
 from anyjax.train.step.train_state import TrainState
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,7 @@ from anyjax.multiprocess import check_same, put
 from anyjax.parallel.batches import mesh_of
 from anyjax.train.step.arguments import check_create
 from anyjax.train.step.loss_scale import LossScale
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
-    from anyjax.typing import Output
+from anyjax.typing import Output, PyTree
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,12 +22,10 @@ from anyjax.train.step.gradients import Gradients
 from anyjax.train.step.loss_scale import LossScale
 from anyjax.train.step.remat import compiler_options
 from anyjax.train.step.train_state import TrainState, copied
+from anyjax.typing import Output, PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.model import Model
-    from anyjax.typing import Output
 
 MANY = 16  # compilations that look as if there were more to come
 SCALE = 2.0**15

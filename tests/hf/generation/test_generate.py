@@ -387,3 +387,14 @@ def test_a_logits_processor_of_ones_own():
     drafted = {"assistant_model": model, "eos_token_id": -1, "do_sample": False}
     text = anyjax.generate(model, ids.numpy(), max_new_tokens=12, **drafted, **given)
     np.testing.assert_array_equal(text, got)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("by", ["torch", "jax"])
+def test_the_output_of_an_encoder_that_ran_before(by, beams):
+    module, model = built("bart")
+    ids, options = np.array([[5, 6, 7], [8, 9, 4]]), {"max_new_tokens": 4, "num_beams": beams}
+    encoder = module.get_encoder()
+    encoded = encoder(torch.tensor(ids)) if by == "torch" else anyjax.from_torch(encoder)(ids)
+    out = anyjax.generate(model, encoder_outputs=encoded, **options)
+    assert_same_output(out, module.generate(torch.tensor(ids), **options))

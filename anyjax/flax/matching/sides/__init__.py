@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 from flax import nnx
@@ -13,9 +13,7 @@ from anyjax.errors import WrongArguments
 from anyjax.flax.matching.sides.flax_sides import LinenSide, NnxSide
 from anyjax.flax.matching.sides.pytree_side import PytreeSide
 from anyjax.flax.matching.sides.side import JaxSide, Values
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 __all__ = ["JaxSide", "Values", "jax_side"]
 

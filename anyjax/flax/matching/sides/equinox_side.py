@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,9 +14,7 @@ from anyjax.flax.matching.layer import Flax, Slot
 from anyjax.flax.matching.sides.pytree_side import paths, replaced, slot
 from anyjax.flax.matching.sides.side import JaxSide, Values
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 class EquinoxSide(JaxSide):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,7 @@ from anyjax.flax.matching import flax_layers
 from anyjax.flax.matching.layer import Flax, Slot
 from anyjax.flax.matching.sides.side import JaxSide, Values
 from anyjax.trees import is_array
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 COLLECTIONS = {"params", "batch_stats", "state"}  # Linen's and ours: no steps of a layer's path
 BOXES = ("value", "raw_value")  # what checkpoints of flax variables have around an array

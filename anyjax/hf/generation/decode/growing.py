@@ -6,17 +6,13 @@ masks depend on the length of the text in a way that fixed shapes cannot follow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax.numpy as jnp
 import numpy as np
 
 from anyjax.calls.program import program
 from anyjax.hf.generation.decode import model_steps, programs
 from anyjax.model import Model
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 
 @program(static_argnames=("plan", "encoder"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -11,9 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 from anyjax.errors import Unsupported
 from anyjax.hf.generation.request import private
 from anyjax.hf.loading.classes import quiet
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 DecodeUntil = Callable[[dict[str, Any], int], dict[str, Any]]
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +41,7 @@ from anyjax.source import SourceCache
 from anyjax.torch.source import TorchSource
 from anyjax.torch.state import none_attributes
 from anyjax.trees import Static
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 BY_POSITION = (*ALIGNED, *TYPES)
 

@@ -9,7 +9,7 @@ keep their shape.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
@@ -19,9 +19,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from anyjax.hf.generation.request.private import LinearAttentionLayer, cache_layers
 from anyjax.torch import lowers
 from anyjax.trees import Static
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 INDEXED = cache_layers("DynamicIndexedLayer")
 HYBRID = cache_layers(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from anyjax.hf.generation.decode.programs import Plan
 from anyjax.hf.generation.job import strategy
 from anyjax.hf.generation.request.request import Request
 from anyjax.model import Model
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 # All positions of a block are computed, right or wrong, so fewer than transformers' 20, which stops
 # where the draft is unsure.

@@ -27,9 +27,9 @@ from anyjax.model import Model
 from anyjax.multiprocess import check_same, values
 from anyjax.parallel import batches
 from anyjax.parallel.plans.axes import sequence_axis
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
     from transformers import PreTrainedTokenizerBase
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.

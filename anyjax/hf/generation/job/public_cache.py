@@ -33,12 +33,10 @@ from anyjax.hf.generation.request.request import (
 from anyjax.hf.loading import inputs
 from anyjax.model import Model
 from anyjax.trees import Static
+from anyjax.typing import ArrayLike, Output, PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
-
     from anyjax.source import Source
-    from anyjax.typing import ArrayLike, Output
 
 
 @dataclass(frozen=True, eq=False)

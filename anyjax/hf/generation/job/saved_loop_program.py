@@ -23,9 +23,9 @@ from anyjax.hf.generation.saved_loop import NAME
 from anyjax.model import Model
 from anyjax.saved import Extra
 from anyjax.saved.dimensions import symbolic
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
-    from jaxtyping import PyTree
     from transformers import PreTrainedTokenizerBase
 
 TEXT = {"attention_mask", "position_ids"}

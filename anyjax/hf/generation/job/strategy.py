@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -23,9 +23,7 @@ from anyjax.hf.generation.decode.programs import Picker, Plan, Unfit
 from anyjax.hf.generation.request.request import PROMPT_ONLY, TYPES, Request, sees_ahead
 from anyjax.model import Model
 from anyjax.multiprocess import values
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from anyjax.typing import PyTree
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 

@@ -11,10 +11,10 @@ import numpy as np
 from anyjax.calls.rng import check_key
 from anyjax.dtypes import fitting
 from anyjax.errors import MissingRng, NotNumbers, WrongArguments
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
-    from jaxtyping import PyTree
 
 NUMPY = 'padding=True, return_tensors="np"'  # tokenizers have no "jax" any more
 

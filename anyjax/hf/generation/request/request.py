@@ -235,9 +235,7 @@ def _repeated(ids: torch.Tensor, kwargs: dict, times: int):
     if times == 1:
         return ids, kwargs
     along = lambda k: 1 if k == "position_ids" and kwargs[k].ndim == 3 else 0
-    repeat = lambda x, k: (
-        x.repeat_interleave(times, along(k)) if isinstance(x, torch.Tensor) else x
-    )
+    repeat = lambda x, k: x.repeat_interleave(times, along(k)) if isinstance(x, torch.Tensor) else x
     kwargs = {
         k: jax.tree.map(partial(repeat, k=k), v) if isinstance(v, ModelOutput) else repeat(v, k)
         for k, v in kwargs.items()
