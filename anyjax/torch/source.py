@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
-import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
@@ -49,8 +48,6 @@ from anyjax.torch.state.snapshot import Snapshot, in_mode
 from anyjax.torch.state.torchscript import modes
 from anyjax.torch.state.uncarried import Uncarried
 from anyjax.typing import PyTree
-
-NO_OBJECTS = (*trees.PLAIN, jax.Array, np.ndarray, torch.Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +193,7 @@ class TorchSource(SourceBase):
         args, kwargs = given
         inputs = (*trees.names(args, kwargs, self.positional), "the parameters", trees.STATE)
         options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
-        others = [x for x in jax.tree.leaves(given) if not isinstance(x, NO_OBJECTS)]
-        with tracing(rng, inputs, *options) as trace, walk.preserved(others):
+        with tracing(rng, inputs, *options) as trace, walk.preserved(given):
             trace.path, trace.paths = path, self.paths
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)

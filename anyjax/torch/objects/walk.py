@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ class Walk:
 
 
 @contextlib.contextmanager
-def preserved(values: Iterable[object]) -> Iterator[None]:
+def preserved(arguments: tuple) -> Iterator[None]:
     """Gives objects that a function was called with their content of before, such as an empty cache
     of a user's class, which the function fills and returns: a compiled program fills no object.
     """
@@ -65,8 +65,7 @@ def preserved(values: Iterable[object]) -> Iterator[None]:
     walk = Walk(
         lambda name, x: x, lambda name, holder, loose: before.append((holder, holder.copy()))
     )
-    for value in values:
-        walk("", value)
+    walk("", arguments)
     try:
         yield
     finally:
@@ -92,7 +91,7 @@ def alike(value: tuple, items: list) -> tuple:
     if hasattr(
         type(value), "n_sequence_fields"
     ):  # torch.return_types, which takes no tuple.__new__
-        return type(value)(items)  # type: ignore[call-arg]
+        return type(value)(items)
     new = tuple.__new__(type(value), items)
     new.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None
     return new

@@ -12,6 +12,7 @@ from torch import nn
 import anyjax
 from anyjax.errors import AnyjaxError, StateDropped
 from anyjax.torch.core import private
+from anyjax.torch.engine import census
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -126,3 +127,20 @@ def test_what_depends_on_inputs_is_named():
     assert functional() == []
     with pytest.raises(AnyjaxError, match="a tensor of a finished trace"):
         REGISTRY["deep"].inner["tables"][0] + 1
+
+
+def test_one_look_at_all_objects_serves_all_tensors(monkeypatch):
+    looks = []
+    referrers = census.gc.get_referrers
+    monkeypatch.setattr(census.gc, "get_referrers", lambda *x: looks.append(1) or referrers(*x))
+    lists = [[] for _ in range(50)]
+
+    def forward(x):
+        hidden = [x + i for i in range(50)]
+        for i, one in enumerate(hidden):
+            lists[i] += [one, (one, (torch.ones(2), one))]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        anyjax.from_torch(forward)(X)
+    assert len(looks) <= census.DEPTH

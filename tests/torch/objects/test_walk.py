@@ -92,3 +92,30 @@ def test_alike():
     made = alike(irreps, [1, 2])
     assert (type(made), tuple(made), made.note) == (Irreps, (1, 2), "kept")
     assert alike(Pair(1), [2, 3]) == (2, 3)
+    extremes = torch.ones(2, 3).max(0)
+    assert type(alike(extremes, [*extremes])) is type(extremes)
+
+
+class Filled:
+    """An empty cache, which a call fills."""
+
+    def __init__(self):
+        self.layers, self.seen, self.shape = [], {}, (2,)
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_objects_among_the_arguments_are_what_they_were(returned):
+    def forward(x, cache):
+        cache.layers.append(2 * x)
+        cache.seen["mean"], cache.shape = x.mean(), (3, 4)
+        return (sum(cache.layers), cache) if returned else sum(cache.layers)
+
+    model, cache = anyjax.from_torch(forward), Filled()
+    for _ in range(2):  # traced, and compiled
+        out = model(X, cache)
+        assert vars(cache) == {"layers": [], "seen": {}, "shape": (2,)}
+    if returned:
+        assert [type(out[1]), len(out[1].layers), out[1].shape] == [Filled, 1, (3, 4)]
+        assert_close(out[1].layers[0], 2 * X)
+        out = model(X, out[1])
+    assert_close(out[0] if returned else out, (4 if returned else 2) * X)
