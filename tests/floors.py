@@ -2,7 +2,17 @@
 
 # Imports go down this list. "" is the facade, anyjax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "explanations", "html_text", "lazy", "trees", "typing", "units", "warn_once"),
+    (
+        "errors",
+        "explanations",
+        "html_text",
+        "lazy",
+        "paths",
+        "trees",
+        "typing",
+        "units",
+        "warn_once",
+    ),
     ("dtypes", "multiprocess", "private_names", "table"),
     ("chips",),
     ("numerics",),

@@ -21,6 +21,7 @@ from anyjax.errors import MissingDependency, Unsupported
 from anyjax.export.flat import Call, call_of, check_outputs
 from anyjax.export.portable import FILE, make_portable
 from anyjax.model import Model
+from anyjax.paths import expanded
 from anyjax.private_names import Inconclusive
 from anyjax.saved import PLATFORMS, whole
 from anyjax.saved.folder import check_others
@@ -100,13 +101,13 @@ def to_savedmodel(
         make_portable(scratch)
         got = _run_signature(tf, scratch, signature, call)
         check_outputs("a SavedModel", call, want, [got[name] for name in call.outputs])
-    return Path(folder)
+    return expanded(folder)
 
 
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Raises WrongArguments if a SavedModel would replace a folder with other files."""
-    if (Path(folder) / FILE).is_file():
-        check_others(Path(folder), PARTS)
+    if (expanded(folder) / FILE).is_file():
+        check_others(expanded(folder), PARTS)
 
 
 def _tensorflow() -> ModuleType:

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from anyjax.errors import BadCheckpoint, WrongArguments
+from anyjax.paths import expanded
 from anyjax.tensorflow.engine import files, metagraph
 from anyjax.typing import PyTree
 
@@ -29,7 +30,7 @@ def source_of(path: str | os.PathLike[str], signature: str | None) -> Any:
       BadCheckpoint: it cannot be read.
       WrongArguments: there is no such signature.
     """
-    place = Path(path)
+    place = expanded(path)
     graph = place.suffix in (".pb", ".pbtxt") and place.stem != "saved_model"
     if graph and place.is_file():
         return read_graph(place)
@@ -50,7 +51,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises:
       BadCheckpoint: it cannot be read.
     """
-    place = Path(path)
+    place = expanded(path)
     if not os.fspath(path):
         raise BadCheckpoint(
             "the path is empty",

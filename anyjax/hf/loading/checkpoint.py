@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -16,6 +17,7 @@ from anyjax.errors import BadCheckpoint
 from anyjax.hf.loading import other_formats
 from anyjax.hf.loading.hub import FLAX, PICKLES, download
 from anyjax.hf.loading.quantized import schemes
+from anyjax.paths import expanded, refuse_pointer
 
 WEIGHTS = "model.safetensors"
 # Suffixes of files that loaders read.
@@ -108,18 +110,27 @@ def find_checkpoint(
       HubUnreachable: there is no such folder, and the hub does not answer.
       Unsupported: the weights are quantized in a way that is not read.
     """
-    folder = Path(source).expanduser()
+    if not os.fspath(source):
+        raise BadCheckpoint(
+            "the name of the checkpoint is empty",
+            why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
+            do="give one of them; '.' is the working folder",
+        )
+    folder = expanded(source)
     if folder.suffix == ".gguf" and gguf_file is None:
         folder, gguf_file = folder.parent, folder.name
     if not folder.is_dir():
         if format_error := other_formats.of_file(folder):
             raise format_error
         if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+            on_hub = re.match(r"https?://[^/]+/([^/]+(/[^/]+)?)", str(source))
             raise BadCheckpoint(
                 f"{source} is no folder",
                 where=f"the working folder is {Path.cwd()}",
                 why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
-                do="give the folder that holds config.json",
+                do=f"give the hub id: {on_hub[1]!r}"
+                if on_hub
+                else "give the folder with config.json",
             )
         folder = download(str(source), allow_pickle, gguf_file)
     if gguf_file is not None:
@@ -237,6 +248,7 @@ def check_regular(file: Path) -> None:
             why="it is a folder" if file.is_dir() else "it is a pipe, a socket or a device",
             do="put the file itself, or a link to it, into the folder",
         )
+    refuse_pointer(file)
 
 
 def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:

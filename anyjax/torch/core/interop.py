@@ -56,7 +56,9 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
     if not is_dense(tensor) or tensor.device.type == "meta":
         raise Unsupported(
             f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} has no JAX array",
-            do="give a dense tensor with values: tensor.to_dense(), tensor.dequantize()",
+            why="on meta it has no values" if tensor.device.type == "meta" else "it is not dense",
+            do="give a dense tensor with values: load the weights, or call tensor.to_dense() or "
+            "tensor.dequantize()",
         )
     if tensor.dtype in WIDE and not x64():
         tensor = _narrow(tensor)

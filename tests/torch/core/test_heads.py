@@ -187,6 +187,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::anyjax.errors.UncheckedValues")
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_is_still_a_head_and_what_is_not(name, blocks):
     loss, count = LOSSES[name]

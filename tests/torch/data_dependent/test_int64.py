@@ -1,3 +1,5 @@
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -236,5 +238,6 @@ def test_no_warning_where_no_integer_of_the_output_may_overflow(name):
 def test_a_cast_to_64_bits_warns_once():
     model = anyjax.from_torch(lambda x: (x.double() + 1).double().float())
     with pytest.warns(anyjax.errors.UncheckedValues, match="jax_enable_x64") as said:
+        warnings.simplefilter("default")
         model(np.ones(2, np.float32))
     assert len(said) == 1 and "test_int64.py:" in str(said[0].message)

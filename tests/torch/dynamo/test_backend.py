@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 import torch
 import torch._dynamo
@@ -214,7 +215,7 @@ def test_sizes_are_results():
 
 
 torch.library.define("compiled_tests::odd", "(Tensor x) -> Tensor")
-torch.library.impl("compiled_tests::odd", "CPU", torch.cos)
+torch.library.impl("compiled_tests::odd", "CPU", lambda x: torch.from_numpy(np.cos(x.numpy())))
 torch.library.register_fake("compiled_tests::odd", torch.empty_like)
 
 
