@@ -10,7 +10,13 @@ import numpy as np
 
 from anyjax.calls.program import program
 from anyjax.errors import Unsupported, WrongArguments
-from anyjax.hf.generation.request.checks import need_key, prompts, refuse_nan, refuse_traced
+from anyjax.hf.generation.request.checks import (
+    check_mask,
+    need_key,
+    prompts,
+    refuse_nan,
+    refuse_traced,
+)
 from anyjax.model import Model
 from anyjax.saved import SavedSource
 
@@ -134,13 +140,7 @@ def _mask(metadata: dict[str, Any], ids: np.ndarray, mask: object) -> np.ndarray
     if mask is None:
         pad = metadata["pad"]
         return (ids != pad).astype(np.int32) if pad is not None else np.ones_like(ids)
-    mask = np.asarray(mask)
-    if mask.shape != ids.shape:
-        raise WrongArguments(
-            f"attention_mask is {list(mask.shape)}, input_ids are {list(ids.shape)}",
-            why="every token is seen or not",
-            do="give both from the tokenizer",
-        )
+    mask = np.asarray(check_mask(mask, ids))
     if not metadata["masked"] and not mask.all():
         raise WrongArguments(
             "attention_mask has zeros",

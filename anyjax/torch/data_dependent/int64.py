@@ -293,7 +293,8 @@ def _check(
             raise overflow(call)
     elif conditions is not None:
         conditions.append(holds)
-        out.unchecked = f"{call.op} of {diagnostics.where()}"
+        if x.name not in NEGATES:  # wrong for one number of all
+            out.unchecked = f"{call.op} of {diagnostics.where()}"
     elif x.name in GROWING:  # differences and quotients are of positions, mostly
         warn_once.warn(
             f"{call.op} of 64-bit integers inside a loop or branch is computed in 32 bits and not "

@@ -9,12 +9,13 @@ import jax
 import numpy as np
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 
+from anyjax import trees
 from anyjax.calls import explicit_mesh
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.job import assisted
 from anyjax.hf.generation.job.job import Job
 from anyjax.hf.generation.job.own_generate import WRAPS, run_own_generate
-from anyjax.hf.generation.request.checks import need_key, prompts, refuse_traced
+from anyjax.hf.generation.request.checks import check_mask, need_key, prompts, refuse_traced
 from anyjax.hf.generation.request.request import PROMPT_ONLY, Request, build_request
 from anyjax.model import Model
 
@@ -60,9 +61,11 @@ def generate(
 ) -> Any:
     """Runs ``anyjax.generate`` for a model that was not loaded from saved programs."""
     module = language_model(model, options)
-    mask = options.get("attention_mask")
-    if isinstance(mask, (list, tuple)):  # as a tokenizer gives it without return_tensors
-        options = options | {"attention_mask": np.asarray(mask)}
+    past = options.get("past_key_values") is not None  # a mask covers that, too
+    if (mask := options.get("attention_mask")) is not None:
+        options = options | {"attention_mask": check_mask(mask, None if past else input_ids)}
+    if input_ids is None and not any(map(trees.is_array, jax.tree.leaves(options))):
+        input_ids = beginning(module, options)
     refuse_traced(model.params, {"input_ids": input_ids, **options})
     _refuse_called(options)
     count, assistant = itertools.count(), _assistant(options)
@@ -162,6 +165,23 @@ def language_model(model: Model, options: dict[str, Any]) -> Any:
             do="generate with transformers: model.to_torch().generate(...)",
         )
     return module
+
+
+def beginning(module: PreTrainedModel, options: dict[str, Any]) -> np.ndarray:
+    """Returns the prompt of a call without any: the token that begins texts, as in transformers.
+
+    Raises:
+      WrongArguments: the model has no such token, or reads something else.
+    """
+    settings = options.get("generation_config") or module.generation_config
+    token = options.get("bos_token_id", settings.bos_token_id)
+    if type(token) is not int or module.main_input_name != "input_ids":
+        raise WrongArguments(
+            "generate without a prompt",
+            why=f"{type(module).__name__} reads {module.main_input_name}, no token begins texts",
+            do="call anyjax.generate(model, input_ids, ...)",
+        )
+    return np.array([[token]])
 
 
 def prompts_of(module: PreTrainedModel, input_ids: Any) -> Any:

@@ -58,6 +58,27 @@ def prompts(input_ids: ArrayLike) -> np.ndarray:
     return ids
 
 
+def check_mask(mask: object, input_ids: object) -> Any:
+    """Returns a mask of prompts as an array, lists as numpy's.
+
+    Raises:
+      WrongArguments: it is no array, or has another shape than the prompts.
+    """
+    if isinstance(mask, (list, tuple)):  # as a tokenizer gives it without return_tensors
+        mask = np.asarray(mask)
+    shapes = [getattr(x, "shape", None) for x in (mask, input_ids)]
+    if mask is None or (shapes[0] is not None and len(shapes[0]) != 2):
+        return mask
+    if shapes[0] is None or (shapes[1] is not None and tuple(shapes[0]) != tuple(shapes[1])):
+        raise WrongArguments(
+            f"attention_mask is {'a ' + type(mask).__name__ if shapes[0] is None else shapes[0]}",
+            why="it has a number for each token of the prompts"
+            + (f", of shape {tuple(shapes[1])}" if shapes[1] is not None else ""),
+            do=f"call generate(model, **inputs) with inputs = tokenizer(texts, {NUMPY})",
+        )
+    return mask
+
+
 def need_key(rng: jax.Array | None) -> jax.Array:
     """Returns the key that tokens are drawn with.
 

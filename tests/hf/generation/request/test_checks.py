@@ -56,3 +56,16 @@ def test_a_call_with_what_is_no_array(model, tokenizer):
         assert 'return_tensors="np"' in raised.value.do
         with pytest.raises(WrongArguments, match=name):
             model.apply(model.params, *args, **kwargs)
+
+
+@pytest.mark.parametrize("mask", ["11", 1, np.ones((1, 3), int), [[1, 1, 1]]], ids=repr)
+def test_masks_that_are_none(model, mask):
+    with pytest.raises(WrongArguments, match="attention_mask is"):
+        anyjax.generate(model, np.array([[1, 2]]), attention_mask=mask, max_new_tokens=2)
+
+
+def test_without_a_prompt_a_text_begins(model):
+    want = model.to_torch().generate(max_new_tokens=3, do_sample=False)
+    np.testing.assert_array_equal(anyjax.generate(model, max_new_tokens=3), want)
+    with pytest.raises(WrongArguments, match="generate without a prompt"):
+        anyjax.generate(model, max_new_tokens=3, bos_token_id=None)
