@@ -63,6 +63,7 @@ PRODUCTS = {"prod", "cumprod"}
 MATRICES = {"mm": 0, "bmm": 0, "matmul": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1}
 NEGATES = {"abs", "neg", "div", "floor_divide"}  # the least number has no negative in 32 bits
 CASTS = {"_to_copy", "to"}
+CASTING = {*CASTS, *SUMS, *PRODUCTS}  # the latter with dtype=
 GROWING = {"mul", "square", "pow", *SHIFTS, *SUMS, *PRODUCTS, *MATRICES}
 
 
@@ -133,7 +134,7 @@ class Operation(NamedTuple):
         """Returns the limit of a result."""
         name = self.name
         tensors = [x for x in jax.tree.leaves((self.args, self.kwargs)) if _is_tensor(x)]
-        of_floats = all(differentiable(x.dtype) for x in tensors) and name not in CASTS
+        of_floats = name not in CASTING and all(differentiable(x.dtype) for x in tensors)
         if tensors and (of_floats or name in PLACES or (name in PAIRS and place == 1)):
             return max(sizes.count(x.shape) for x in tensors)  # a place or a number of elements
         if name in RULES:
