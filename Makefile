@@ -55,7 +55,7 @@ demo: $(RUNS)  ## run a tiny language model: JAX beside torch, then text
 	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
 # Seconds of each file: a part of its cases, another one at each commit. ALL=1: everything.
-BUDGET ?= 6
+BUDGET ?= 4
 CHECKS := -m "not conformance" $(if $(ALL),,--budget $(BUDGET))
 
 test: lint type $(COMPILERS)/.ready  ## the checks: lint, types, a part of each test file; all with ALL=1
