@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     import torch
-    from jaxtyping import PyTree
+    from jaxtyping import PyTree as PyTree
 
     class Tree:
         """A tree with any attribute, key and item, which are trees again."""
@@ -36,7 +36,7 @@ else:
     OfArrays = OfTensors = Protocol
     PyTree = Any  # for annotations alone, which nothing evaluates
 
-__all__ = ["ArrayLike", "Output", "PyTree", "TorchOutput"]
+__all__ = ["ArrayLike", "Output", "TorchOutput"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="torch.nn.Module")
