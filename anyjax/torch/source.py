@@ -171,7 +171,9 @@ class TorchSource(SourceBase):
         traced = {k: v for k, v in state.items() if k not in settings}
         uncarried = Uncarried()
         weights = params, traced, settings
-        forward = partial(self._forward, weights, (args, kwargs), rng, uncarried)
+        forward: Any = partial(self._forward, weights, (args, kwargs), rng, uncarried)
+        if not walk.ARRAYS.issuperset(map(type, (*args, *kwargs.values()))):
+            forward = walk.giving_back((args, kwargs), forward)
         state_before = lambda name: state.get(name, self.slots.attributes.leaves().get(name))
         run = partial(branches.all_paths, forward, state_before)
         with LOCK, census.taken():  # of the tensors of this thread alone
@@ -193,7 +195,7 @@ class TorchSource(SourceBase):
         args, kwargs = given
         inputs = (*trees.names(args, kwargs, self.positional), "the parameters", trees.STATE)
         options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
-        with tracing(rng, inputs, *options) as trace, walk.preserved(given):
+        with tracing(rng, inputs, *options) as trace:
             trace.path, trace.paths = path, self.paths
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,9 @@ import numpy as np
 import torch
 
 from anyjax.torch.objects.contents import MANY, NUMBERS, View, contents, items, restore
+from anyjax.trees import is_array
+
+ARRAYS: set[type] = {np.ndarray, *NUMBERS, type(None), str}  # arguments that hold nothing
 
 
 @dataclass
@@ -56,21 +58,28 @@ class Walk:
         return value
 
 
-@contextlib.contextmanager
-def preserved(arguments: tuple) -> Iterator[None]:
-    """Gives objects that a function was called with their content of before, such as an empty cache
-    of a user's class, which the function fills and returns: a compiled program fills no object.
+def giving_back(arguments: tuple[tuple, dict[str, Any]], function: Callable) -> Callable:
+    """Returns the function, which gives the objects among the arguments their content again, such
+    as an empty cache of a user's class that forward fills and returns: a compiled program fills no
+    object.
     """
     before: list[tuple[Any, Any]] = []
-    walk = Walk(
-        lambda name, x: x, lambda name, holder, loose: before.append((holder, holder.copy()))
-    )
-    walk("", arguments)
-    try:
-        yield
-    finally:
-        for holder, content in before:
-            restore(holder, content)
+
+    def visit(name: str, holder: Any, loose: bool) -> None:
+        if not isinstance(holder, np.ndarray):
+            before.append((holder, holder.copy()))
+
+    def run(*args: Any) -> Any:
+        try:
+            return function(*args)
+        finally:
+            for holder, content in before:
+                restore(holder, content)
+
+    values = [*arguments[0], *arguments[1].values()]
+    ARRAYS.update(type(x) for x in values if is_array(x))
+    Walk(lambda name, x: x, visit)("", tuple(values))
+    return run
 
 
 def key_name(key: object, names: Mapping[int, str]) -> str:
