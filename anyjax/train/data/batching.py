@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from anyjax import trees
-from anyjax.errors import WrongBatch
+from anyjax.errors import WrongArguments, WrongBatch
 from anyjax.source import Source
 from anyjax.typing import PyTree
 
@@ -27,8 +28,10 @@ def as_arrays(source: Source, batch: PyTree) -> Any:
     Raises:
       WrongBatch: a leaf is neither an array nor a number.
     """
-    batch = jax.tree.map(source.as_array, trees.register(batch))
-    for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
+
+    def array(path: Any, leaf: object) -> Any:
+        with contextlib.suppress(WrongArguments):
+            leaf = source.as_array(leaf)
         numbers = trees.is_array(leaf) and leaf.dtype.kind not in "OSU"
         if not numbers and type(leaf) not in (bool, int, float):
             raise WrongBatch(
@@ -37,7 +40,9 @@ def as_arrays(source: Source, batch: PyTree) -> Any:
                 why="a step is a compiled program of arrays",
                 do="turn text into ids first, and leave out what the loss does not use",
             )
-    return batch
+        return leaf
+
+    return jax.tree_util.tree_map_with_path(array, trees.register(batch))
 
 
 def check_batch(batch: PyTree, expected: BatchSpec | None, parts: int) -> BatchSpec:
