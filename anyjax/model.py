@@ -72,7 +72,7 @@ class Model:
         """
         try:
             return call.call(self, args, kwargs, rng)
-        except (NotImplementedError, TypeError) as error:
+        except (NotImplementedError, TypeError, AttributeError) as error:
             self._explain(error, args, kwargs)
             raise
 
@@ -146,7 +146,7 @@ class Model:
         state = self.state if state is None else state
         try:
             out, written = call.apply(self.source, params, state, args, kwargs, rng)
-        except (NotImplementedError, TypeError) as error:
+        except (NotImplementedError, TypeError, AttributeError) as error:
             self._explain(error, args, kwargs)
             raise
         if mutable:
@@ -324,7 +324,7 @@ class Model:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
         if isinstance(error, NotImplementedError):
             saved.refuse_vmap(error, self.source)
-        elif isinstance(error, TypeError):
+        elif isinstance(error, (TypeError, AttributeError)):
             concretization_help.refuse_lists(
                 error, dict(zip(self.source.positional, args)) | kwargs
             )

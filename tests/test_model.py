@@ -211,3 +211,14 @@ def test_keys_of_several_types():
     out = anyjax.from_torch(lambda x: {3: x, "a": {2.5: x * 2, (1,): [x]}})(X)
     assert [*out] == [3, "a"] and [*out["a"]] == [2.5, (1,)]
     assert_close(out["a"][2.5], 2 * X, reduction=1)
+
+
+@pytest.mark.parametrize("mask", ["11", [[1.0, 1.0]]], ids=repr)
+def test_an_argument_without_the_attributes_of_a_tensor_is_named(mask):
+    model = anyjax.from_torch(lambda x, mask: x * mask.to(x.dtype))
+    with pytest.raises(WrongArguments, match=f"mask is a {type(mask).__name__}, not an array"):
+        model(X, mask)
+    with pytest.raises(WrongArguments, match="mask is a"):
+        model.apply({}, X, mask=mask)
+    with pytest.raises(AttributeError, match="no attribute 'shape'"):  # of the code's own
+        anyjax.from_torch(lambda x: [].shape)(X)

@@ -1,5 +1,7 @@
 """Paths in the user's home, and files that git left something in the place of."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -40,3 +42,10 @@ def test_other_names(tmp_path):
     with pytest.raises(BadCheckpoint, match="'openai/gpt2'"):
         anyjax.from_pretrained("https://huggingface.co/openai/gpt2")
     refuse_pointer(tmp_path / "missing")
+
+
+def test_a_damaged_generation_config(tmp_path):
+    folder = shutil.copytree(DEMO, tmp_path / "llama")
+    (folder / "generation_config.json").write_text('{"max_length": ')
+    with pytest.raises(BadCheckpoint, match=r"generation_config.json is no JSON"):
+        anyjax.from_pretrained(folder)

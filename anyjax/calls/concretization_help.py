@@ -56,15 +56,23 @@ def advise(
         error.advise(EAGER.format("func" if is_function else "model.apply(model.params, ...)"))
 
 
-def refuse_lists(error: TypeError, arguments: Mapping[str, object]) -> None:
-    """Raises WrongArguments if torch met an argument that should be an array: a text, lists of
-    tokens, all that a tokenizer gives as one.
+# What torch says of another class in a tensor's place, and Python of one without its attributes.
+NO_TENSOR = re.compile(
+    r"must be Tensor, not (\w+)"
+    r"|'(\w+)' object has no attribute '(?:bool|device|dim|dtype|long|ndim|shape|size|to|view)'"
+)
+
+
+def refuse_lists(error: Exception, arguments: Mapping[str, object]) -> None:
+    """Raises WrongArguments if torch or the model met an argument that should be an array: a text,
+    lists of tokens, all that a tokenizer gives as one.
     """
-    kind = re.search(r"must be Tensor, not (\w+)", str(error))
+    met = NO_TENSOR.search(str(error))
     for name, value in arguments.items():
-        if kind and type(value).__name__ == kind[1] and not hasattr(value, "shape"):
+        kind = type(value).__name__
+        if met and kind in met.groups() and not hasattr(value, "shape"):
             raise WrongArguments(
-                f"{name} is a {kind[1]}, not an array",
+                f"{name} is a {kind}, not an array",
                 why="what is no array is part of the program, and the model computes with it",
                 do="give np.asarray of a list; model(**inputs) with inputs = "
                 'tokenizer(texts, padding=True, return_tensors="np"); tokenizers have no "jax"',

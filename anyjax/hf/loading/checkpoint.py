@@ -139,6 +139,8 @@ def find_checkpoint(
         if file.suffix in READ:
             check_regular(file)
     config = _config(folder)
+    if (generation := folder / "generation_config.json").exists():
+        read_json(generation)  # transformers goes on without one that is damaged
     if not need_weights:
         return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
     schemes.check_quantization(folder, config)
