@@ -174,15 +174,15 @@ def refuse_other_arrays(leaf: Any) -> None:
       >>> refuse_other_arrays(np.ones(2))
     """
     numpys = isinstance(leaf, (np.ndarray, np.generic))
-    others = numpys and (leaf.dtype.names or leaf.dtype.kind in "OSUMm")
-    if numpys and not (isinstance(leaf, np.ma.MaskedArray) or others):
+    no_numbers = numpys and (leaf.dtype.names or leaf.dtype.kind in "OSUMm")
+    if numpys and not (isinstance(leaf, np.ma.MaskedArray) or no_numbers):
         return
     converts = hasattr(leaf, "__array__") or hasattr(leaf, "__array_interface__")
     if not numpys and (isinstance(leaf, jax.Array) or not converts or isinstance(leaf, type)):
         return
     kind = f"{type(leaf).__module__.partition('.')[0]} {type(leaf).__name__}"
     raise WrongArguments(
-        f"an argument is a {kind}{f' of {leaf.dtype}' if others else ''}",
+        f"an argument is a {kind}{f' of {leaf.dtype}' if no_numbers else ''}",
         why="a model takes arrays of numbers; columns, masks and names of fields would be lost",
         do="give the array that is meant: numpy.asarray(x), x.to_numpy(), x.filled(0)",
     )

@@ -27,6 +27,7 @@ class Tap:
       inputs: values are what the modules are called with, as (args, kwargs); of an edit the
         arrays in them and in their tuples, lists and dicts, by place.
       around: makes a context that the model's code runs in.
+      pick: gives what of a value is returned, at once: objects may change before the end.
       lenient: leave out what cannot be returned, such as values inside of loops, instead of an
         error; edit computed values alone, not constants.
     """
@@ -36,6 +37,7 @@ class Tap:
     inputs: bool = False
     around: Callable[[], AbstractContextManager] | None = None
     lenient: bool = False
+    pick: Callable[[PyTree], PyTree] | None = None
 
     def check_paths(self, paths: Sequence[str]) -> None:
         """Raises WrongArguments if the pattern is none, or no module has such a path."""
@@ -140,8 +142,8 @@ class Readings:
                 why="its values exist for one round of it alone",
                 do="tap the module around it, or edit the module, which works in there",
             )
-        array = read(value)
-        self.values[number][self._numbered(number, path)] = array
+        array, pick = read(value), self.taps[number].pick
+        self.values[number][self._numbered(number, path)] = pick(array) if pick else array
 
     def _numbered(self, number: int, path: str) -> str:
         """Counts a run of a module, and returns its path with the number of earlier runs."""

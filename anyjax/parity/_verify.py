@@ -118,7 +118,8 @@ def verify(
         predictions=_predictions(passes, actual),
         places=places | {x.path: y for x in faults(modules) if (y := actual.code_line(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
-        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes, *further),
+        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes, *further)
+        + ((note,) if (note := getattr(original, "note", "")) else ()),
         reproducer=partial(_reproduce, model, original, actual, modules),
         unit=actual.unit,
         passes=passes,

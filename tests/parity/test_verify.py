@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 import anyjax
-from anyjax.errors import BadCheckpoint, MissingRng, Unsupported
+from anyjax.errors import BadCheckpoint, MissingRng, Unsupported, WrongArguments
 from anyjax.parity.judge.errors import error
 from anyjax.parity.sides import store
 
@@ -242,7 +243,10 @@ def test_training_with_torchs_masks():
     dropped = report.passes.actual.values["drop"][0]
     assert "drop" not in [x.path for x in report.modules] and dropped.shape == (6, 8)
     module.first.weight.data[0, 0] += 0.1
-    assert anyjax.verify(model, x).faults[0].path == "first"
+    report = anyjax.verify(model, x)  # by the model's own weights, which is told
+    assert report.ok and "taken on both sides): first.weight" in str(report)
+    report = anyjax.verify(model, x, reference=module.train())
+    assert report.faults[0].path == "first" and "has its own): first.weight" in str(report)
 
 
 def test_a_module_without_submodules_and_other_random_numbers():
@@ -283,3 +287,85 @@ def test_dropout_of_packed_sequences_is_left_out():
     x = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
     report = anyjax.verify(anyjax.from_torch(Packed()).train(), x)
     assert report.ok, str(report)
+
+
+class Marked(torch.nn.Module):
+    """A linear layer, and what a test makes of its output."""
+
+    def __init__(self, function, *inner):
+        super().__init__()
+        self.layer, self.function, self.inner = torch.nn.Linear(4, 4), function, nn_list(inner)
+
+    def forward(self, x):
+        return self.function(self.layer(x), *self.inner)
+
+
+def nn_list(modules):
+    return torch.nn.ModuleList(modules)
+
+
+MASK = torch.tensor([False, False, True, False])
+hidden = lambda y, scale: (y * scale).masked_fill(MASK, torch.finfo(y.dtype).min)
+
+
+def in_place(inplace):
+    def function(y, activation):
+        return activation(y) + 3 * y
+
+    return Marked(function, torch.nn.ReLU(inplace=inplace))
+
+
+# Two models each with the same weights, whose outputs differ.
+PLANTED = {
+    "rows flipped": (Marked(lambda y: y), Marked(lambda y: y.flip(0))),
+    "rows rolled": (Marked(lambda y: y), Marked(lambda y: y.roll(1, 0))),
+    "rows swapped": (Marked(lambda y: y), Marked(lambda y: y[[1, 0, 2, 3, 4]])),
+    "integers": (Marked(lambda y: y.argmax(-1)), Marked(lambda y: y.argmin(-1))),
+    "bools": (Marked(lambda y: y > 0), Marked(lambda y: y > 0.5)),
+    "integers beside": (
+        Marked(lambda y: (y, y.argmax(-1))),
+        Marked(lambda y: (y, y.argmax(-1) + 1)),
+    ),
+    "complex numbers": (
+        Marked(lambda y: torch.complex(y, y)),
+        Marked(lambda y: torch.complex(y, -y)),
+    ),
+    "hidden scores": (Marked(lambda y: hidden(y, 1.0)), Marked(lambda y: hidden(y, 1.001))),
+    "a small output": (
+        Marked(lambda y: (y * 1e9, y * 1e-3)),
+        Marked(lambda y: (y * 1e9, y * 1.001e-3)),
+    ),
+    "in place": (in_place(False), in_place(True)),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("planted", [True, False])
+def test_outputs_that_differ_are_never_ok(name, planted):
+    good, bad = PLANTED[name]
+    bad.load_state_dict(good.state_dict())
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    report = anyjax.verify(anyjax.from_torch(bad if planted else good), x, reference=good)
+    assert report.ok is not planted, str(report)
+
+
+def test_healthy_models_are_not_blamed():
+    hooked = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    hooked[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    assert anyjax.verify(anyjax.from_torch(hooked), x).ok
+    half = torch.nn.Linear(4, 2).bfloat16()
+    assert anyjax.verify(anyjax.from_torch(half), jnp.asarray(x, "bfloat16")).ok
+    model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    trained = model.with_params({k: v + 1 for k, v in model.params.items()})
+    assert anyjax.verify(trained, x).ok
+
+
+@pytest.mark.parametrize("other", [{"p": 0.1}, {"momentum": 0.3}, {"training": True}])
+def test_other_modes_and_rates_are_refused(other):
+    build = lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.3)).eval()
+    good, bad = build(), build()
+    for module in bad:
+        vars(module).update({k: v for k, v in other.items() if hasattr(module, k)})
+    with pytest.raises(WrongArguments, match=f"has {next(iter(other))}="):
+        anyjax.verify(anyjax.from_torch(bad), np.ones((2, 4), np.float32), reference=good)

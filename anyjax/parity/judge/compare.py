@@ -14,10 +14,11 @@ import ml_dtypes
 import numpy as np
 
 from anyjax.parity.judge.errors import Error, error, rms
-from anyjax.parity.sides.side import INPUTS, OUTPUT, Passed, Passes
+from anyjax.parity.sides.side import INPUTS, NUMBERS, OUTPUT, Passed, Passes
 
 NEGLIGIBLE = 2.0**-40  # of the values: the rounding of 64 bits, after many steps
 ROW = 0.02  # of the largest value: what rows that are the same differ by, in bfloat16
+LARGE = 2.0**20  # times the median: numbers that the others are not judged by
 ROWS = 4096  # beyond which nobody looks for another order
 ROUNDINGS = 16  # times the other side's rounding error: sums in another order stay below
 
@@ -73,6 +74,7 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
     differing = differing_calls(passes)
     comparisons: dict[str, Comparison] = {}
     handed: dict[str, Comparison] = {}
+    of_numbers: Comparison | None = None
     missing = {*passes.alone()}
     for path, expected in passes.expected.values.items():
         inner, is_input, _ = path.partition(INPUTS)
@@ -82,7 +84,9 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
             continue
         kind = kinds.get(inner.partition("#")[0], "")
         comparison = _compare(path, expected, passes, kind)
-        if not is_input:
+        if path == NUMBERS:
+            of_numbers = comparison
+        elif not is_input:
             comparisons[path] = comparison
         elif comparison.fault:
             outer = next((p for p in _outer(inner) if p in passes.expected.values), OUTPUT)
@@ -94,13 +98,43 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
             handed.setdefault(
                 outer, replace(comparison, path=outer, kind=kinds.get(outer, ""), fault=fault)
             )
+    if of_numbers is not None and (of_numbers.fault or OUTPUT not in comparisons):
+        fault = of_numbers.fault and f"has integers or complex numbers: one {of_numbers.fault}"
+        comparisons[OUTPUT] = replace(of_numbers, path=OUTPUT, kind=kinds.get("", ""), fault=fault)
     for outer, comparison in handed.items():
         compared = comparisons.get(outer)
         comparisons[outer] = comparison if compared is None else replace(
             compared, added=comparison.added, rounding=comparison.rounding, wide=comparison.wide,
             scale=comparison.scale, fault=comparison.fault,
         )  # fmt: skip
+    if not any(x.fault for x in comparisons.values()) and OUTPUT in comparisons:
+        comparisons[OUTPUT] = _unexplained(passes, comparisons[OUTPUT])
     return [*comparisons.values()]
+
+
+def far_apart(expected: Passed, actual: Passed) -> bool:
+    """Returns whether the outputs of two passes differ by more than a few roundings."""
+    arrays, of_actual = expected.values[OUTPUT], actual.values[OUTPUT]
+    if not arrays or [x.shape for x in arrays] != [x.shape for x in of_actual]:
+        return False
+    return any(
+        error([x], [y]).rms > ROUNDINGS * _half_step(x.dtype) * rms([x])
+        for x, y in zip(arrays, of_actual)
+    )
+
+
+def _unexplained(passes: Passes, comparison: Comparison) -> Comparison:
+    """Returns the fault of a model whose own outputs differ, and none of its parts: what one writes
+    to a value that another reads is in no part's output.
+    """
+    if passes.alone_in_64_bits is None or OUTPUT in passes.excluded:
+        return comparison
+    truth, wide = (x.values[OUTPUT] for x in passes.alone_in_64_bits)
+    rounding, off = error(passes.expected.values[OUTPUT], truth).rms, error(wide, truth).rms
+    if off <= max(rounding, NEGLIGIBLE * rms(truth)):
+        return comparison
+    fault = f"differs by {off:.1e} in 64 bits, and no part does: by what they write in place"
+    return replace(comparison, fault=fault, wide=off, rounding=rounding)
 
 
 def differing_calls(passes: Passes) -> list[str]:
@@ -159,7 +193,29 @@ def _compare(path: str, expected: list[np.ndarray], passes: Passes, kind: str) -
         )
     elif to_truth > ROUNDINGS * max(rounding, _half_step(first.dtype) * scale):
         fault = f"is {to_truth:.1e} off, where the reference's rounding is {rounding:.1e}"
+    elif passes.wide is not None:
+        fault = _of_small(expected, truth, passes.wide.values[path])
     return replace(comparison, fault=fault)
+
+
+def _of_small(expected: Arrays, truth: Arrays, wide: Arrays) -> str:
+    """Returns what is wrong with numbers beside much larger ones, whose rounding would explain it:
+    scores beside those that a mask hides, a small output beside a large one.
+    """
+    for arrays in zip(expected, truth, wide):
+        sizes = np.abs(np.asarray(arrays[1], np.float64))
+        counted = sizes[np.isfinite(sizes) & (sizes > 0)]
+        small = sizes <= LARGE * (np.median(counted) if counted.size else 0.0)
+        if len(expected) == 1 and small.all():
+            continue
+        a, b, c = ([x[small]] for x in arrays)
+        rounding, off = error(a, b).rms, error(c, b).rms
+        if off > max(rounding, NEGLIGIBLE * rms(b)):
+            return (
+                f"differs by {off:.1e} in 64 bits beside larger numbers, where the reference's "
+                f"rounding is {rounding:.1e}"
+            )
+    return ""
 
 
 def _compare_narrow(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anyjax.parity.judge.compare import reordered
+from anyjax.parity.judge.compare import far_apart, reordered
 from anyjax.parity.sides import store
-from anyjax.parity.sides.side import DROPOUT, NO_KERNEL, REORDERED, ModelSide, Passes, Side
+from anyjax.parity.sides.side import DROPOUT, NO_KERNEL, OUTPUT, REORDERED, ModelSide, Passes, Side
 
 PASSES = 6 - 1  # the reference is run twice, the model three times
 Progress = Callable[[str, int, int], None]
@@ -31,7 +31,10 @@ def forward_passes(original: Side, actual: ModelSide, progress: Progress | None 
     masks = {path: x for path, x in expected.values.items() if is_masked(path)}
     begin("JAX")
     free = actual.forward(forced=masks or None)
-    excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(reordered(expected, free), REORDERED)
+    moved = reordered(expected, free)
+    if OUTPUT in moved:  # nobody puts the rows back
+        moved = frozenset()
+    excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(moved, REORDERED)
     excluded |= dict.fromkeys(sorted(expected.narrow), NO_KERNEL)
     shared = lambda path: path in free.values and excluded.get(path) != REORDERED
     forced = {path: x for path, x in expected.values.items() if shared(path)}
@@ -41,4 +44,8 @@ def forward_passes(original: Side, actual: ModelSide, progress: Progress | None 
     judge = original.forward(wide=True, forced=forced)
     begin("JAX in 64 bits")
     wide = actual.forward(wide=True, forced=forced) if actual.has_wide else None
-    return Passes(expected, free, added, judge, wide, excluded)
+    on_their_own = None
+    if wide is not None and judge is not None and far_apart(expected, free):
+        in_64_bits = lambda side: side.forward(wide=True, forced=masks or None)
+        on_their_own = in_64_bits(original), in_64_bits(actual)
+    return Passes(expected, free, added, judge, wide, excluded, on_their_own)

@@ -22,12 +22,14 @@ from anyjax.errors import DataDependent
 from anyjax.model import Model
 from anyjax.parity.sides.side import (
     INPUTS,
+    NUMBERS,
     OUTPUT,
     Call,
     Passed,
     Values,
     input_name,
     is_float,
+    numbers,
     whole_numbers,
 )
 from anyjax.parity.sides.store import Store
@@ -180,8 +182,10 @@ class JaxSide:
             began = time.perf_counter()
             values = jax.block_until_ready(run())
             seconds = time.perf_counter() - began
-            order = [k for k in values if k != OUTPUT] + [OUTPUT]
+            order = [k for k in values if k not in (NUMBERS, OUTPUT)]
             passed = {k: [y for x in values[k] for y in _comparable(x)] for k in order}
+            passed[NUMBERS] = numbers(map(np.asarray, values[NUMBERS]))
+            passed[OUTPUT] = [*map(np.asarray, values[OUTPUT])]
         fixed |= {k for k in order if any(x.dtype.kind in "iub" for x in values[k])}
         if store is None:
             return Passed(passed, seconds, fixed={k: k for k in fixed})
@@ -206,7 +210,7 @@ class JaxSide:
         if store is None:
             source = source.tapped(Tap("", lenient=True))
         if store is None and self.has_inputs:
-            source = source.tapped(Tap("", inputs=True, lenient=True))
+            source = source.tapped(Tap("", inputs=True, lenient=True, pick=_of_call))
         replacements = forced if traced is None else traced
         if replacements is not None or store is not None:
             edit = Forced(replacements or {}, store)
@@ -224,11 +228,24 @@ class JaxSide:
         inputs = {
             f"{path}{INPUTS}{place}": x
             for path, call in called.items()
-            for place, x in trees.plain_leaves(call)[0].items()
+            for place, x in call.items()
         }
-        objects |= {path for path, x in inputs.items() if not trees.is_array(x) and _floats(x)}
+        objects |= {path for path, x in inputs.items() if isinstance(x, list) and x}
         values = {path: _floats(x) or _integers(x) for path, x in inputs.items()}
-        return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
+        return (
+            values
+            | {k: _floats(x) for k, x in outputs.items()}
+            | {
+                NUMBERS: [x for x in jax.tree.leaves(out) if trees.is_array(x) and not _floats(x)],
+                OUTPUT: _floats(out),
+            }
+        )
+
+
+def _of_call(call: PyTree) -> dict[str, jax.Array | list[jax.Array]]:
+    """Returns the arrays of a call by place; of objects, such as caches, the floats in them."""
+    places = trees.plain_leaves(call)[0].items()
+    return {place: x if trees.is_array(x) else _floats(x) for place, x in places}
 
 
 def is_traced(tree: PyTree) -> bool:

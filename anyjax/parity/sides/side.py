@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ DROPOUT = "dropout, with torch's masks on both sides"
 REORDERED = "rows in another order"
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU"
 INPUTS = " inputs"  # after a path: what the module is called with
+NUMBERS = " numbers"  # the model's own outputs that are no floats, as floats
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Passes:
       expected, actual: of the reference and of the model, each on its own.
       added: of the model, given ``expected``.
       judge: of the reference in 64 bits, given ``expected``; None where it has none.
+      alone_in_64_bits: of both, given nothing, where their own outputs are far apart.
       wide: of the model in 64 bits, given ``expected``.
       excluded: modules that are not compared, and why.
     """
@@ -72,6 +74,7 @@ class Passes:
     judge: Passed | None
     wide: Passed | None
     excluded: Mapping[str, str] = field(default_factory=dict)
+    alone_in_64_bits: tuple[Passed, Passed] | None = None
 
     def alone(self) -> list[str]:
         """Returns the paths, with those of inputs, that some pass does not have."""
@@ -102,6 +105,13 @@ class Side(Protocol):
 
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
+
+
+def numbers(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Returns integers, bools and complex numbers among outputs as floats."""
+    exact = [x for x in arrays if x.dtype.kind in "iubc"]
+    floats = (y for x in exact for y in ([x.real, x.imag] if x.dtype.kind == "c" else [x]))
+    return [x if is_float(x.dtype) else np.asarray(x, np.float64) for x in floats]
 
 
 def whole_numbers(array: np.ndarray) -> list[np.ndarray]:

@@ -17,7 +17,17 @@ import torch
 from anyjax import trees
 from anyjax.calls.taps import Tap
 from anyjax.parity.sides.dropout import WithoutDropout, dropped, in_modes, masked
-from anyjax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, whole_numbers
+from anyjax.parity.sides.side import (
+    INPUTS,
+    NUMBERS,
+    OUTPUT,
+    Call,
+    Passed,
+    Values,
+    input_name,
+    numbers,
+    whole_numbers,
+)
 from anyjax.parity.sides.store import Store
 from anyjax.parity.sides.torch_operators import Operator, Recorder
 from anyjax.parity.sides.wide import WIDE, wide
@@ -32,9 +42,17 @@ class TorchSide:
 
     name = "torch"
 
-    def __init__(self, module: torch.nn.Module, call: Call, modes: Mapping[str, bool]):
-        self.module, self.modes = module, modes
-        self.call = trees.register((call.args, call.kwargs))
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        call: Call,
+        modes: Mapping[str, bool],
+        trained: Mapping[str, torch.Tensor] | None = None,
+    ):
+        self.module, self.modes, self.trained = module, modes, trained or {}
+        self.note = ""  # for a report
+        tensor = partial(_tensor, wide=False)
+        self.call = jax.tree.map(tensor, trees.register((call.args, call.kwargs)))
         with in_modes(module, modes):
             self.masked = masked(module)
 
@@ -47,6 +65,7 @@ class TorchSide:
         module = self._copy()
         with in_modes(module, self.modes), around(wide, without_dropout=True):
             named = dict(module.named_parameters())
+            named |= {k: x for k, x in self.trained.items() if k in named}
             params = {k: _cast(x.detach(), wide).requires_grad_() for k, x in named.items()}
             buffers = {k: _cast(x.clone(), wide) for k, x in module.named_buffers()}
             args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
@@ -69,6 +88,7 @@ class TorchSide:
         record, module = Record(self.masked, forced), self._copy()
         with record.hooked(module), around(wide, without_dropout=True):
             out, seconds = self._run(module, wide)
+        record.values[NUMBERS] = numbers(map(to_numpy, tensors(out)))
         record.values[OUTPUT] = [*map(to_numpy, floats(out))]
         return Passed(record.values, seconds, fixed=record.fixed)
 
@@ -110,9 +130,10 @@ class TorchSide:
             stack.enter_context(in_modes(module, self.modes))
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(torch.no_grad())
-            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-            copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
+            in_module = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            copied = {k: _cast(x, wide) if wide else x.clone() for k, x in in_module.items()
                       if wide or not isinstance(x, torch.nn.Parameter)}  # fmt: skip
+            copied |= {k: _cast(x, wide).clone() for k, x in self.trained.items() if k in in_module}
             args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
             began = time.perf_counter()
             out = torch.func.functional_call(module, copied, args, kwargs)
@@ -139,7 +160,7 @@ class Record:
             for path, inner in module.named_modules():
                 if path:
                     enter, leave = partial(self._enter, path), partial(self._leave, path)
-                    handle = inner.register_forward_pre_hook(enter, with_kwargs=True)
+                    handle = inner.register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
                     stack.callback(handle.remove)
                     stack.callback(inner.register_forward_hook(leave).remove)
             yield
@@ -194,11 +215,15 @@ def around(wide: bool, without_dropout: bool) -> Iterator[None]:
         yield
 
 
+def tensors(tree: PyTree) -> list[torch.Tensor]:
+    """Returns the tensors in an output, in order."""
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    return [*filter(is_tensor, jax.tree.leaves(trees.register(tree), is_leaf=is_tensor))]
+
+
 def floats(tree: PyTree) -> list[torch.Tensor]:
     """Returns the floating-point tensors in an output, in order."""
-    is_tensor = lambda x: isinstance(x, torch.Tensor)
-    leaves = jax.tree.leaves(trees.register(tree), is_leaf=is_tensor)
-    return [x for x in leaves if is_tensor(x) and x.is_floating_point()]
+    return [x for x in tensors(tree) if x.is_floating_point()]
 
 
 def replaced(tree: PyTree, arrays: list[np.ndarray] | None) -> PyTree | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from anyjax import trees
 from anyjax.calls.program import program
-from anyjax.errors import DataDependent, NoData
+from anyjax.errors import DataDependent, NoData, WrongBatch
 from anyjax.model import Model
 from anyjax.parallel.batches import mesh_of
 from anyjax.train.data import agreement, batching
@@ -39,7 +40,8 @@ def evaluate(
     Raises:
       NoData: there is no batch.
       WrongArguments: arguments in another order.
-      WrongBatch: parts of several processes that are no batch together.
+      WrongBatch: parts of several processes that are no batch together, or arrays of which it is
+        not known how many rows a batch has.
 
     Example:
       >>> import numpy as np, torch
@@ -51,20 +53,44 @@ def evaluate(
     model = (state.averaged if isinstance(state, TrainState) else state).eval()
     mesh = mesh_of(model.params)
     results: list[dict[str, jax.Array]] = []
-    rows = []
+    sizes: list[list[int]] = []  # of each array's first axis, by batch
     for batch in set_process_share(batches, mesh):
         batch = batching.as_arrays(model.source, batch)
         batch = batch if mesh is None else agreement.place_batch(batch, mesh, first=not results)
         results.append(_metrics(model, metric_fn, batch))
-        rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
-    if not results:
+        sizes.append([x.shape[0] for x in jax.tree.leaves(batch) if np.ndim(x)])
+    rows = _rows(sizes)
+    if not any(rows):
         raise NoData(
             "there is no batch to evaluate",
             why=f"a {type(batches).__name__} gave none",
             do="an iterator can be used once: give a list or a loader",
         )
-    mean = lambda *values: float(np.average(np.float64(values), weights=rows))
+    counted = np.flatnonzero(rows)  # the mean of no rows is NaN
+    mean = lambda *values: float(np.average(np.asarray(values)[counted], weights=rows[counted]))
     return jax.tree.map(mean, *jax.device_get(results))
+
+
+def _rows(sizes: list[list[int]]) -> np.ndarray:
+    """Returns how many rows each batch has: what most of its arrays say.
+
+    Raises:
+      WrongBatch: as many arrays say something else, and the mean depends on it.
+    """
+    if not sizes or not sizes[0] or len({*map(len, sizes)}) > 1:
+        return np.ones(len(sizes), int)
+    by_array = Counter(zip(*sizes))
+    (most, count), *fewer = by_array.most_common()
+    varying = {x for x, n in [(most, count), *fewer] if n == count and len({*x}) > 1}
+    if fewer and fewer[0][1] == count and varying:
+        batch = next(i for i, x in enumerate(zip(most, fewer[0][0])) if x[0] != x[1])
+        raise WrongBatch(
+            f"a batch has {most[batch]} rows by one array and {fewer[0][0][batch]} by another",
+            why="the mean over all rows counts each batch by its rows, and batches differ in size",
+            do="leave what has no row for each example, such as weights of classes, to metric_fn, "
+            "or give batches of one size",
+        )
+    return np.array(most)
 
 
 def _metrics(model: Model, metric_fn: Callable, batch: PyTree) -> dict[str, jax.Array]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import anyjax
-from anyjax.errors import NoData
+from anyjax.errors import NoData, WrongBatch
 from anyjax.train import evaluate
 from tests.train.nets import mlp, mse, rows, stateful
 from tests.train.step.test_training_step import Windowed
@@ -50,3 +50,27 @@ def test_a_buffer_may_decide_shapes():
 def test_no_batch_is_an_error():
     with pytest.raises(NoData, match="no batch to evaluate"):
         evaluate(anyjax.from_torch(mlp()), [], mse)
+
+
+def test_rows_are_what_most_arrays_say():
+    mean = lambda model, batch: model(batch["x"]).mean()
+    model = anyjax.from_torch(torch.nn.Identity())
+    batch = lambda rows, value: {
+        "x": np.full((rows, 2), value, np.float32),
+        "y": np.zeros(rows),
+        "pictures": np.zeros((3, 2)),
+    }
+    assert evaluate(model, [batch(4, 0), batch(1, 1)], mean) == {"loss": pytest.approx(0.2)}
+    two = [{k: x for k, x in batch(*rows).items() if k != "y"} for rows in ((4, 0), (1, 1))]
+    with pytest.raises(WrongBatch, match="rows by one array"):
+        evaluate(model, two, mean)
+    same = [{k: x for k, x in batch(*rows).items() if k != "y"} for rows in ((4, 0), (4, 1))]
+    assert evaluate(model, same, mean) == {"loss": 0.5}
+
+
+def test_batches_of_no_rows_count_for_nothing():
+    model, mean = anyjax.from_torch(torch.nn.Identity()), lambda model, x: model(x).mean()
+    full, empty = np.ones((4, 1), np.float32), np.ones((0, 1), np.float32)
+    assert evaluate(model, [full, empty], mean) == {"loss": 1.0}
+    with pytest.raises(NoData):
+        evaluate(model, [empty], mean)
