@@ -49,3 +49,12 @@ def test_a_damaged_generation_config(tmp_path):
     (folder / "generation_config.json").write_text('{"max_length": ')
     with pytest.raises(BadCheckpoint, match=r"generation_config.json is no JSON"):
         anyjax.from_pretrained(folder)
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path):
+    file = tmp_path / "params.npz"
+    np.savez_compressed(file, weight=np.zeros((3000, 3000), np.float32))
+    with pytest.raises(BadCheckpoint, match="unpacks to far more"):
+        anyjax.flax.read_params(file)
+    np.savez_compressed(file, weight=np.zeros((30, 30), np.float32))
+    assert anyjax.flax.read_params(file)["weight"].shape == (30, 30)

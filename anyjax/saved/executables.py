@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import json
 import os
 import platform
 import secrets
@@ -44,6 +45,7 @@ from anyjax.typing import PyTree
 _FEATURE = "compiled programs of saved models"
 serialize = need("jax.experimental.serialize_executable:serialize", _FEATURE)
 deserialize = need("jax.experimental.serialize_executable:deserialize_and_load", _FEATURE)
+BYTES = 32  # of a secret
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 CHECK = "import sys, anyjax; anyjax.load(sys.argv[1], executables=True).source.try_executables()"
 
@@ -110,9 +112,10 @@ def write(
     shaped = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
     weights = [[*map(shape_of, in_order(arrays))] for arrays in (params, state)]
     names = sorted(params), sorted(state)
-    files = {}
+    files, described = {}, machine(device)
     for name, program, arrays in compilations:
-        function = _of_lists(jax.export.deserialize(bytearray(program)), *names)
+        exported = jax.export.deserialize(bytearray(program))
+        function = _of_lists(exported, *names)
         arguments = jax.tree.map(shaped, (*weights, *arrays))
         traced = jax.jit(function).trace(*arguments)
         lowered = traced.lower(lowering_platforms=device and (platform_of_device(device),))
@@ -125,8 +128,8 @@ def write(
         compiled = lowered.compile() if device is None else compile_lowered(lowered, device)
         data, _, _ = serialize(compiled)
         _file(folder, name, chips).write_bytes(data)
-        files[name] = _code(data, _secret())
-    entry: Json = {"machine": machine(device), "files": files}
+        files[name] = _code(name, data, exported, described, _secret())
+    entry: Json = {"machine": described, "files": files}
     return entry if chips is None else {"chips": chips, **entry}
 
 
@@ -222,10 +225,12 @@ def read(
     secret, executables = _secret(create=False), {}
     for name, code in entry["files"].items():
         data = _file(folder, name, entry.get("chips")).read_bytes()
-        if not trusted and (secret is None or not hmac.compare_digest(_code(data, secret), code)):
+        right = _code(name, data, programs[name], entry["machine"], secret)
+        if not trusted and (secret is None or not hmac.compare_digest(right, code)):
             warn_once.warn(
-                f"the compiled programs in {folder} were made by another user: the portable ones "
-                "are compiled instead; anyjax.load(folder, executables=True) trusts them",
+                f"the compiled programs in {folder} were made by another user, or of another "
+                "model: the portable ones are compiled instead; anyjax.load(folder, "
+                "executables=True) trusts them",
                 UnusedExecutables,
             )
             return {}
@@ -255,8 +260,21 @@ def _load(
         ) from error
 
 
-def _code(data: bytes, secret: bytes | None) -> str:
-    return "" if secret is None else hmac.new(secret, data, hashlib.sha256).hexdigest()
+def _code(
+    name: str,
+    data: bytes,
+    program: jax.export.Exported,
+    described: Mapping[str, str],
+    secret: bytes | None,
+) -> str:
+    """Returns what only this user can write of a compiled program: which machine and which portable
+    program it is for is in it.
+    """
+    if secret is None:
+        return ""
+    purpose = json.dumps([name, sorted(described.items())]).encode()
+    digests = (hashlib.sha256(x).digest() for x in (purpose, program.mlir_module_serialized, data))
+    return hmac.new(secret, b"".join(digests), hashlib.sha256).hexdigest()
 
 
 def _secret(create: bool = True) -> bytes | None:
@@ -265,11 +283,20 @@ def _secret(create: bool = True) -> bytes | None:
     """
     file = cache_folder() / "executables.secret"
     try:
-        if not file.exists() and create:
+        if create and not _is_secret(file):  # such as an empty one, which a full disk leaves behind
             file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            scratch = file.with_suffix(f".{os.getpid()}")
+            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as opened:
-                opened.write(secrets.token_bytes(32))
-        return file.read_bytes()
+                opened.write(secrets.token_bytes(BYTES))
+            scratch.replace(file)
+        return file.read_bytes() if _is_secret(file) else None
     except OSError:
         return None
+
+
+def _is_secret(file: Path) -> bool:
+    """Returns whether a file is long enough, of this user, and nobody else can read it."""
+    if not file.is_file() or (about := file.stat()).st_size < BYTES:
+        return False
+    return os.name == "nt" or (about.st_uid == os.geteuid() and not about.st_mode & 0o077)

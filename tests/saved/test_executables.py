@@ -22,6 +22,7 @@ from anyjax.numerics import attention
 from anyjax.numerics.attention import KERNELS
 from anyjax.saved import executables
 from anyjax.saved.about import text_of
+from anyjax.saved.folder import digest
 from tests.models import tiny
 
 
@@ -121,13 +122,42 @@ def test_programs_of_others_are_not_run_unless_they_are_trusted(saved, cache):
     np.testing.assert_array_equal(loaded(x), model(x))
 
 
+@pytest.mark.parametrize("secret", ["short", "readable by others"])
+def test_what_others_may_know_is_no_secret(saved, cache, secret):
+    model, folder, x = saved
+    file = cache / "anyjax" / "executables.secret"
+    if secret == "short":  # as a full disk leaves it behind
+        file.write_bytes(b"")
+    else:
+        file.chmod(0o644)
+    with pytest.warns(UnusedExecutables, match="made by another user"):
+        assert not anyjax.load(folder).source.executables
+    model.save(folder, x, executables=True)  # with a new one
+    assert file.stat().st_size >= executables.BYTES and not file.stat().st_mode & 0o077
+    assert anyjax.load(folder).source.executables
+
+
+def test_a_program_is_of_its_model_and_place(saved, tmp_path):
+    model, folder, x = saved
+    twice = anyjax.from_torch(lambda x: x * 2)
+    twice.save(tmp_path / "twice", x, executables=True)
+    (folder / "call-0.exe").write_bytes((tmp_path / "twice" / "call-0.exe").read_bytes())
+    about = json.loads((folder / "model.json").read_text())
+    about["executables"] = json.loads((tmp_path / "twice" / "model.json").read_text())[
+        "executables"
+    ]
+    about["sha256"]["call-0.exe"] = digest(folder / "call-0.exe")
+    (folder / "model.json").write_text(text_of(about))
+    with pytest.warns(UnusedExecutables, match="of another model"):
+        loaded = anyjax.load(folder)
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
 def test_a_program_that_fits_and_cannot_be_loaded_is_an_error(saved, monkeypatch):
     _, folder, _ = saved
-    monkeypatch.setattr(executables, "_code", lambda data, secret: "")
+    monkeypatch.setattr(executables, "_code", lambda *_: "")
     about = json.loads((folder / "model.json").read_text())
     (folder / "call-0.exe").write_bytes(b"no program")
-    from anyjax.saved.folder import digest
-
     about["sha256"]["call-0.exe"] = digest(folder / "call-0.exe")
     about["executables"]["files"]["call-0"] = ""
     (folder / "model.json").write_text(text_of(about))

@@ -14,6 +14,7 @@ import numpy as np
 
 from anyjax.errors import BadCheckpoint
 from anyjax.flax.matching import stored
+from anyjax.paths import refuse_inflated
 from anyjax.trees import is_array
 from anyjax.typing import Output, PyTree
 
@@ -73,6 +74,7 @@ def _read(path: Path) -> PyTree:
     if path.suffix == ".safetensors":
         return {name: x.read() for name, x in stored.from_files(path).items()}
     if path.suffix == ".npz" or zipfile.is_zipfile(path):
+        refuse_inflated(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
     if path.suffix in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt"):

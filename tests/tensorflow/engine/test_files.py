@@ -7,7 +7,8 @@ import zipfile
 import pytest
 
 from anyjax.errors import BadCheckpoint
-from anyjax.tensorflow.engine.files import SMALL, check_archive, check_regular
+from anyjax.paths import SMALL
+from anyjax.tensorflow.engine.files import check_archive, check_regular
 
 
 def archive(file, config, **entries):
