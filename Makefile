@@ -54,9 +54,11 @@ setup: $(READY)  ## make .venv with the tested versions
 demo: $(RUNS)  ## run a tiny language model: JAX beside torch, then text
 	$(BIN)/anyjax run examples/tiny-llama --prompt "def main("
 
-# Seconds of each file: a part of its cases, another one at each commit. ALL=1: everything.
+# Seconds of each file, and which part of its cases: another number runs others, none (OFFSET=) what the commit
+# decides. ALL=1: everything.
 BUDGET ?= 4
-CHECKS := -m "not conformance" $(if $(ALL),,--budget $(BUDGET))
+OFFSET ?= 262023
+CHECKS := -m "not conformance" $(if $(ALL),,--budget $(BUDGET) $(if $(OFFSET),--offset $(OFFSET)))
 
 test: lint type $(COMPILERS)/.ready  ## the checks: lint, types, a part of each test file; all with ALL=1
 	$(PY) -m pytest $(CHECKS)

@@ -36,6 +36,8 @@ UNDIFFERENTIABLE = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty"
 UNDIFFERENTIABLE |= {f"{kind}_like" for kind in ("rand", "randn", "randint")}
 UNDIFFERENTIABLE |= {"detach", "new_zeros", "new_ones", "new_full", "new_empty", "bernoulli"}
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
+# Before 2.15 torch counts the steps of a range of 64-bit integers between its cut ends.
+CUTS_ENDS = len(torch.arange(1.5, dtype=torch.int64, device="meta")) == 1
 
 
 class Call:
@@ -89,7 +91,7 @@ class Call:
             if value is REQUIRED:
                 raise TypeError(f"{self.op} misses its argument {p.name!r}")
             if kind == "dtype":
-                if self.range and value is torch.int64:  # in which torch counts, too
+                if CUTS_ENDS and self.range and value is torch.int64:
                     values = [int(x) if isinstance(x, float) else x for x in values]
                 value = dtypes.to_jax(value)
             elif kind == "array":

@@ -70,10 +70,11 @@ def check_mask(mask: object, input_ids: object) -> Any:
     if mask is None or (shapes[0] is not None and len(shapes[0]) != 2):
         return mask
     if shapes[0] is None or (shapes[1] is not None and tuple(shapes[0]) != tuple(shapes[1])):
+        shown = f"a {type(mask).__name__}" if shapes[0] is None else [*shapes[0]]
         raise WrongArguments(
-            f"attention_mask is {'a ' + type(mask).__name__ if shapes[0] is None else shapes[0]}",
+            f"attention_mask is {shown}",
             why="it has a number for each token of the prompts"
-            + (f", of shape {tuple(shapes[1])}" if shapes[1] is not None else ""),
+            + (f", of shape {[*shapes[1]]}" if shapes[1] is not None else ""),
             do=f"call generate(model, **inputs) with inputs = tokenizer(texts, {NUMPY})",
         )
     return mask
