@@ -127,10 +127,10 @@ recorded:
 # What somebody gets who starts today: no constraints, the newest Python that is here.
 NEWEST_PYTHON = $(shell $(PYTHON) -m proof.versions python)
 
-newest:  ## every tenth test with the newest release of everything, on the newest Python here
+newest:  ## every twentieth test with the newest release of everything, on the newest Python here
 	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
 	  $(MAKE) --no-print-directory .compat/newest/.latest PYTHON=$(NEWEST_PYTHON) && \
-	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),10); fi
+	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),20); fi
 
 .compat/compilers/.ready: pyproject.toml $(PINNED) | $(READY)
 	$(PYTHON) -m venv $(@D)
