@@ -198,7 +198,7 @@ class Model:
         numbers = (k for k, x in arrays.items() if isinstance(x, (bool, int, float, str)))
         if wrong := wrong + [f"{k} is a {type(arrays[k]).__name__}" for k in numbers]:
             raise WrongArguments(
-                f"with_params: {'; '.join(wrong[:9])}{'; ...' * (len(wrong) > 9)}",
+                f"params do not fit the model: {'; '.join(wrong[:9])}{'; ...' * (len(wrong) > 9)}",
                 why="params have the names of model.params, and arrays as values",
                 do="start from model.params, e.g. jax.tree.map(f, model.params)",
             )

@@ -203,7 +203,7 @@ def test_params_of_other_names_or_of_numbers_are_refused():
         {"weight": X},
         {**model.params, "bias": 1},
     ):
-        with pytest.raises(WrongArguments, match="with_params: "):
+        with pytest.raises(WrongArguments, match="do not fit"):
             model.with_params(params)
 
 
