@@ -105,6 +105,7 @@ def test_inputs_are_not_written_to():
     assert_close(x, X)
 
 
+@pytest.mark.filterwarnings("ignore::anyjax.errors.UncheckedValues")
 def test_dtypes_that_torch_code_sees():
     def function(ids, x):
         assert ids.dtype is torch.int64
