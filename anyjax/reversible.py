@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 
-from anyjax.jaxprs import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
+from anyjax.jaxprs import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from anyjax.numerics.primitives import primitive
 
 SLOTS = 64
 
@@ -248,15 +249,12 @@ def _pushed_types(*both, count, step, **_):
     return [x for x in step.out_avals if _smooth(x)]
 
 
-while_p = Primitive("reversible_while")
-pushed_p = Primitive("reversible_while_tangents")
-for _primitive, _run, _shapes in ((while_p, _plain, _types), (pushed_p, _pushed, _pushed_types)):
-    _primitive.multiple_results = True
-    _primitive.def_impl(_run)
-    _primitive.def_abstract_eval(_shapes)
-    mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
-ad.primitive_jvps[while_p] = _jvp
-ad.primitive_jvps[pushed_p] = _pushed_jvp
-ad.primitive_transposes[pushed_p] = _transpose
-batching.primitive_batchers[while_p] = _vmap
-batching.primitive_batchers[pushed_p] = _pushed_vmap
+while_p = primitive("reversible_while", _plain, _types, jvp=_jvp, vmap=_vmap)
+pushed_p = primitive(
+    "reversible_while_tangents",
+    _pushed,
+    _pushed_types,
+    jvp=_pushed_jvp,
+    vmap=_pushed_vmap,
+    transpose=_transpose,
+)

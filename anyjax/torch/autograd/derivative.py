@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-from jax import lax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 
 from anyjax.errors import Unsupported
+from anyjax.numerics.primitives import primitive
 
 T = TypeVar("T")
-Primitive: Any = type(lax.add_p)  # jax.extend, where it has its public name, loads Pallas, too
 Avals = Sequence[jax.ShapeDtypeStruct]
 
 
@@ -185,18 +184,12 @@ def _pushed_vmap(both, axes, rules: Rules):
     return out, [0] * len(out)
 
 
-given_p = Primitive("derivative_given")
-pushed_p = Primitive("derivative_pushed")
-for _primitive, _run, _types in (
-    (given_p, _values, _values),
-    (pushed_p, _pushed, _pushed_types),
-):
-    _primitive.multiple_results = True
-    _primitive.def_impl(_run)
-    _primitive.def_abstract_eval(_types)
-    mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
-ad.primitive_jvps[given_p] = _given_jvp
-ad.primitive_jvps[pushed_p] = _pushed_jvp
-ad.primitive_transposes[pushed_p] = _transposed
-batching.primitive_batchers[given_p] = _given_vmap
-batching.primitive_batchers[pushed_p] = _pushed_vmap
+given_p = primitive("derivative_given", _values, _values, jvp=_given_jvp, vmap=_given_vmap)
+pushed_p = primitive(
+    "derivative_pushed",
+    _pushed,
+    _pushed_types,
+    jvp=_pushed_jvp,
+    vmap=_pushed_vmap,
+    transpose=_transposed,
+)

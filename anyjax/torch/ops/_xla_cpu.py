@@ -12,14 +12,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 from jax.interpreters import ad, batching, mlir, xla
 
-Primitive: Any = type(lax.add_p)  # jax.extend, where it has its public name, loads Pallas, too
+from anyjax.numerics.primitives import Primitive
 
 
 def passing(name: str, on_cpu: Callable) -> Callable:
