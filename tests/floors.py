@@ -7,7 +7,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "explanations",
         "html_text",
         "lazy",
-        "paths",
+        "files",
         "trees",
         "typing",
         "units",

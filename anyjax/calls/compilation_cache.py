@@ -10,8 +10,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from anyjax.paths import expanded
-
 LARGEST = 2**30  # bytes; then the programs that were not used for longest go
 
 
@@ -41,7 +39,7 @@ def use_compilation_cache(
     """
     import jax
 
-    path = default_folder() if folder is None else expanded(folder)
+    path = default_folder() if folder is None else Path(folder).expanduser()
     for name, value in settings(path, max_bytes).items():
         jax.config.update(name, value)
     return path

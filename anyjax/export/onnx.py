@@ -27,7 +27,6 @@ from anyjax.export.flat import Call, call_of, check_outputs
 from anyjax.export.plain import plain, primitives
 from anyjax.jaxprs import jaxpr_as_fun
 from anyjax.model import Model
-from anyjax.paths import expanded
 from anyjax.takes_model import takes_model
 
 LARGE = 2**31 - 2**20  # bytes: the limit of protobuf for one file
@@ -73,7 +72,7 @@ def to_onnx(
       (5, 2)
     """
     onnx, converter = _packages()
-    target = expanded(file)
+    target = Path(file).expanduser()
     call = call_of(model, args, kwargs, shapes, constraints)
     proto = _proto(converter, call)
     try:

@@ -21,7 +21,6 @@ from anyjax.errors import MissingDependency, Unsupported
 from anyjax.export.flat import Call, call_of, check_outputs
 from anyjax.export.portable import FILE, make_portable
 from anyjax.model import Model
-from anyjax.paths import expanded
 from anyjax.private_names import Inconclusive
 from anyjax.saved import PLATFORMS, whole
 from anyjax.saved.folder import check_others
@@ -101,13 +100,13 @@ def to_savedmodel(
         make_portable(scratch)
         got = _run_signature(tf, scratch, signature, call)
         check_outputs("a SavedModel", call, want, [got[name] for name in call.outputs])
-    return expanded(folder)
+    return Path(folder).expanduser()
 
 
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Raises WrongArguments if a SavedModel would replace a folder with other files."""
-    if (expanded(folder) / FILE).is_file():
-        check_others(expanded(folder), PARTS)
+    if (Path(folder).expanduser() / FILE).is_file():
+        check_others(Path(folder).expanduser(), PARTS)
 
 
 def _tensorflow() -> ModuleType:

@@ -15,7 +15,6 @@ from anyjax.hf.loading.classes import quiet
 from anyjax.hf.loading.hub import PICKLES
 from anyjax.hf.loading.source import PretrainedSource, view_as_torch
 from anyjax.model import Model
-from anyjax.paths import expanded
 from anyjax.saved import whole
 from anyjax.takes_model import check_model
 
@@ -71,7 +70,7 @@ def save_pretrained(
 
     def write(params: dict, state: dict) -> None:
         updated = model.with_params(params).with_state(state)
-        _write_checkpoint(updated, module, expanded(folder), max_shard_size)
+        _write_checkpoint(updated, module, Path(folder).expanduser(), max_shard_size)
 
     multiprocess.by_one(write, model.params, model.state)
 

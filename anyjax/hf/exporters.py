@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from anyjax.errors import Unsupported
 from anyjax.export import flat
 from anyjax.model import Model, load
-from anyjax.paths import expanded
 from anyjax.private_names import need
 from anyjax.saved import PLATFORMS
 from anyjax.saved.programs import exported
@@ -208,7 +207,7 @@ class JaxExporter(_Exporter):
     @classmethod
     def save_program(cls, program: Program, path: str | Path) -> None:
         """Writes model.json and the files that it lists."""
-        path = expanded(path)
+        path = Path(path).expanduser()
         options = program.config
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             folder = Path(scratch) / "model"
@@ -225,7 +224,7 @@ class JaxExporter(_Exporter):
     @classmethod
     def load_program(cls, path: str | Path) -> Model:
         """Reads the model."""
-        return load(expanded(path).parent)
+        return load(Path(path).expanduser().parent)
 
     @classmethod
     def program_files(cls, filename: str) -> list[str]:
@@ -251,7 +250,7 @@ class StableHLOExporter(_Exporter):
             return dict(zip(call.outputs, out))
 
         export = exported(function, options.platforms)
-        expanded(path).write_bytes(export(**dict(zip(call.names, call.specs))).serialize())
+        Path(path).expanduser().write_bytes(export(**dict(zip(call.names, call.specs))).serialize())
 
     @classmethod
     def load_program(cls, path: str | Path) -> Model:

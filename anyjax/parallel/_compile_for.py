@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,7 +29,6 @@ from anyjax.parallel.estimation.call import Traced, forward_call, trace_call, tr
 from anyjax.parallel.estimation.compiled import Compiled, compile_call
 from anyjax.parallel.estimation.kernels import Kernel
 from anyjax.parallel.estimation.report import Estimate
-from anyjax.paths import expanded
 from anyjax.units import count, duration, size
 
 SHOWN = 12  # kernels of a table
@@ -148,7 +148,7 @@ class Compilation:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: the figures, and the heaviest kernels with their source lines."""
         page = html_text.page(f"{self.estimate.what} on {self.chips}", self._repr_html_())
-        expanded(path).write_text(page, encoding="utf-8")
+        Path(path).expanduser().write_text(page, encoding="utf-8")
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

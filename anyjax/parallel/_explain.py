@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +21,6 @@ from anyjax.parallel.forward import Forward
 from anyjax.parallel.plans.axes import current_mesh
 from anyjax.parallel.plans.derived import SMALL
 from anyjax.parallel.plans.plans import Plan
-from anyjax.paths import expanded
 from anyjax.takes_model import takes_model
 
 
@@ -100,7 +100,7 @@ class Explanation:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: the table with a bar for each weight, filled by one device's share."""
         text = html_text.page("Sharding", self._repr_html_())
-        expanded(path).write_text(text, encoding="utf-8")
+        Path(path).expanduser().write_text(text, encoding="utf-8")
 
 
 @takes_model

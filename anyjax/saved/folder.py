@@ -13,7 +13,6 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from anyjax.errors import AnyjaxError, BadCheckpoint, NotWritten, WrongArguments
-from anyjax.paths import expanded
 from anyjax.saved.about import text_of
 from anyjax.saved.scratch import locked, new_folder, scratch_names, sweep
 from anyjax.saved.signature import Json
@@ -31,7 +30,7 @@ def whole(folder: str | os.PathLike[str], mark: str) -> Iterator[Path]:
         ``mark``.
       NotWritten: the system refuses to write, or the disk is full.
     """
-    target = expanded(folder)
+    target = Path(folder).expanduser()
     if target.is_symlink():  # replaces the folder that the link points to, not the link
         target = target.resolve()
     sweep(target)
@@ -67,7 +66,7 @@ def check_free(target: Path, mark: str) -> None:
 
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Raises WrongArguments if a save would remove files that no save has written."""
-    target = expanded(folder)
+    target = Path(folder).expanduser()
     if not (target / ABOUT).is_file():
         return
     try:
@@ -83,7 +82,7 @@ def check_target(folder: str | os.PathLike[str]) -> None:
 
 def add(folder: str | os.PathLike[str], name: str, write: Callable[[Path], object]) -> None:
     """Adds a subfolder that ``write`` fills, and lists its files with the others."""
-    target, subfolder = expanded(folder), expanded(folder) / name
+    target, subfolder = Path(folder).expanduser(), Path(folder).expanduser() / name
     write(subfolder)
     about = json.loads((target / ABOUT).read_text())
     files = sorted(x for x in subfolder.rglob("*") if x.is_file())

@@ -9,7 +9,6 @@ import jax
 from safetensors import SafetensorError, safe_open
 
 from anyjax.errors import BadCheckpoint, Unsupported
-from anyjax.paths import expanded
 from anyjax.saved.about import check_about, check_call, executable_entries, read_about
 from anyjax.saved.executables import read as executables_in
 from anyjax.saved.folder import ABOUT, check_files, check_format
@@ -29,7 +28,7 @@ def read(
         missing, damaged or exchanged.
       Unsupported: its programs are for other platforms.
     """
-    folder = expanded(folder)
+    folder = Path(folder).expanduser()
     if not (folder / ABOUT).exists() and (files := sorted(folder.glob("*.stablehlo"))):
         raise BadCheckpoint(
             f"{folder} holds a program of StableHLO, {files[0].name}, and no {ABOUT}",

@@ -21,7 +21,6 @@ from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
 from anyjax.numerics.wide_integers import Checks
-from anyjax.paths import expanded
 from anyjax.source import SourceBase
 from anyjax.stablehlo.core.region import Region
 from anyjax.stablehlo.core.types import Type
@@ -165,7 +164,7 @@ def from_stablehlo(source: export.Exported | bytes | bytearray | str | os.PathLi
       1.0
     """
     if isinstance(source, (str, os.PathLike)) and not _is_text(source):
-        source = _read_bytes(expanded(source))
+        source = _read_bytes(Path(source).expanduser())
     if isinstance(source, (bytes, bytearray)):
         source = _exported(bytes(source)) or source
     if isinstance(source, export.Exported):

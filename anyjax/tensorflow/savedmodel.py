@@ -12,7 +12,6 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from anyjax.errors import BadCheckpoint, WrongArguments
-from anyjax.paths import expanded
 from anyjax.tensorflow.engine import files, metagraph
 from anyjax.typing import PyTree
 
@@ -30,7 +29,7 @@ def source_of(path: str | os.PathLike[str], signature: str | None) -> Any:
       BadCheckpoint: it cannot be read.
       WrongArguments: there is no such signature.
     """
-    place = expanded(path)
+    place = Path(path).expanduser()
     graph = place.suffix in (".pb", ".pbtxt") and place.stem != "saved_model"
     if graph and place.is_file():
         return read_graph(place)
@@ -51,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises:
       BadCheckpoint: it cannot be read.
     """
-    place = expanded(path)
+    place = Path(path).expanduser()
     if not os.fspath(path):
         raise BadCheckpoint(
             "the path is empty",

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from anyjax.errors import BadCheckpoint
+from anyjax.files import refuse_inflated
 from anyjax.flax.matching import stored
-from anyjax.paths import refuse_inflated
 from anyjax.trees import is_array
 from anyjax.typing import Output, PyTree
 

@@ -14,10 +14,10 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anyjax.errors import BadCheckpoint
+from anyjax.files import refuse_pointer
 from anyjax.hf.loading import other_formats
 from anyjax.hf.loading.hub import FLAX, PICKLES, download
 from anyjax.hf.loading.quantized import schemes
-from anyjax.paths import expanded, refuse_pointer
 
 WEIGHTS = "model.safetensors"
 # Suffixes of files that loaders read.
@@ -116,7 +116,7 @@ def find_checkpoint(
             why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
             do="give one of them; '.' is the working folder",
         )
-    folder = expanded(source)
+    folder = Path(source).expanduser()
     if folder.suffix == ".gguf" and gguf_file is None:
         folder, gguf_file = folder.parent, folder.name
     if not folder.is_dir():

@@ -11,7 +11,7 @@ from onnx import defs, version_converter
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
 from anyjax.errors import BadCheckpoint, Unsupported
-from anyjax.paths import expanded, refuse_pointer
+from anyjax.files import refuse_pointer
 
 OLDEST = 7  # before it operators broadcast by an attribute
 
@@ -28,7 +28,7 @@ def read(source: onnx.ModelProto | bytes | str | os.PathLike[str]) -> onnx.Model
     elif isinstance(source, (bytes, bytearray, memoryview)):
         model = _parsed(bytes(source), "the bytes")
     else:
-        path = expanded(source)
+        path = Path(source).expanduser()
         refuse_pointer(path)
         try:
             model = _parsed(path.read_bytes(), str(path))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from anyjax import html_text
 from anyjax.chips.figures import Chip
 from anyjax.html_text import page
 from anyjax.parallel.estimation.compiled import Compiled
-from anyjax.paths import expanded
 from anyjax.units import count, duration, size
 
 
@@ -191,7 +191,7 @@ class Estimate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: a bar of the memory in use, with a mark for the chip's, and the table."""
-        expanded(path).write_text(page("Estimate", self._repr_html_()), encoding="utf-8")
+        Path(path).expanduser().write_text(page("Estimate", self._repr_html_()), encoding="utf-8")
 
 
 STYLE = """<style>

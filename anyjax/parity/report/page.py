@@ -18,7 +18,6 @@ from anyjax.errors import NotWritten
 from anyjax.parity.judge.compare import Comparison, faults
 from anyjax.parity.judge.predictions import Predictions
 from anyjax.parity.sides.side import Passes
-from anyjax.paths import expanded
 
 TEMPLATE = Path(__file__).with_name("page.html")
 STYLE, SCRIPT = (Path(__file__).with_name(x) for x in ("page.css", "page.js"))
@@ -89,7 +88,7 @@ def write(file: str | os.PathLike[str], text: str) -> None:
     Raises:
       NotWritten: the system refuses to write, or the disk is full.
     """
-    target = expanded(file)
+    target = Path(file).expanduser()
     if target.is_symlink():  # replaces the file that the link points to, not the link
         target = target.resolve()
     try:

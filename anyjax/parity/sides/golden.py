@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 
 from anyjax.errors import BadCheckpoint, Unsupported
 from anyjax.parity.sides.side import DROPOUT, Passed, Passes, Values
-from anyjax.paths import expanded
 from anyjax.saved.folder import digest, whole
 from anyjax.saved.signature import check_signature, signed
 
@@ -60,13 +59,15 @@ class GoldenSide:
 
     def __init__(self, folder: str | os.PathLike[str]):
         try:
-            about = json.loads((expanded(folder) / ABOUT).read_text())
+            about = json.loads((Path(folder).expanduser() / ABOUT).read_text())
             check_signature(about)
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
             self.masked = frozenset(about.get("masked", ()))
             narrow, fixed = frozenset(about.get("narrow", ())), dict(about.get("fixed", {}))
             arrays, sums = about["arrays"], about.get("sha256", {})
-            read = lambda k: _read(expanded(folder) / f"{k}.safetensors", arrays[k], sums.get(k))
+            read = lambda k: _read(
+                Path(folder).expanduser() / f"{k}.safetensors", arrays[k], sums.get(k)
+            )
             self.passes = {
                 k: replace(read(k), narrow=narrow, fixed=fixed) for k in PASSES if k in arrays
             }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from anyjax.errors import BadCheckpoint
-from anyjax.paths import refuse_inflated
+from anyjax.files import refuse_inflated
 
 # Each of so many adds a weight to the file.
 SIZES = {"units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "depth_multiplier"}

@@ -97,9 +97,7 @@ def key_name(key: object, names: Mapping[int, str]) -> str:
 
 def alike(value: tuple, items: list) -> tuple:
     """A tuple of these items and of the class of ``value``, whose ``__new__`` may take others."""
-    if hasattr(
-        type(value), "n_sequence_fields"
-    ):  # torch.return_types, which takes no tuple.__new__
+    if hasattr(type(value), "n_sequence_fields"):  # torch.return_types
         return type(value)(items)
     new = tuple.__new__(type(value), items)
     new.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 
 from anyjax.errors import BadCheckpoint, Unsupported
 from anyjax.model import Model
-from anyjax.paths import expanded
 from anyjax.source import Source
 from anyjax.takes_model import takes_model
 from anyjax.train.adapters._lora import base_weights, lora, merge
@@ -79,7 +78,7 @@ def save_adapter(model: Model, folder: str | os.PathLike[str]) -> None:
         "fan_in_fan_out": any(layer_of(source, x.place) == "Conv1D" for x in adapters),
         "use_dora": adapters[0].dora, "base_model_name_or_path": _path_of(source),
     }  # fmt: skip
-    target = expanded(folder)
+    target = Path(folder).expanduser()
     with writing(target):
         target.mkdir(parents=True, exist_ok=True)
         for name, write in (
@@ -111,7 +110,7 @@ def load_adapter(model: Model, folder: str | os.PathLike[str]) -> Model:
       >>> anyjax.train.load_adapter(model, folder).params["0.lora_A"].shape
       (2, 8)
     """
-    folder = expanded(folder)
+    folder = Path(folder).expanduser()
     config, tensors = _read_files(folder)
     model = merge(model)
     matrices, saved = _sort_tensors(folder, model, tensors, config.get("modules_to_save") or [])

@@ -15,7 +15,6 @@ import numpy as np
 
 from anyjax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from anyjax.multiprocess import gathered, is_loss
-from anyjax.paths import expanded
 from anyjax.saved.signature import check_signature, signed
 from anyjax.train.data.agreement import check_mesh
 from anyjax.train.run import checksums
@@ -77,7 +76,7 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike[str], keep: int | None, best: Best | None = None):
         import orbax.checkpoint as ocp
 
-        self.folder = expanded(folder).absolute() / "checkpoints"
+        self.folder = Path(folder).expanduser().absolute() / "checkpoints"
         self.args, options = ocp.args, ocp.CheckpointManagerOptions
         if keep is None:
             self.manager = ocp.CheckpointManager(self.folder, options=options(create=False))
@@ -245,7 +244,7 @@ def restore(
       4
     """
     check_mesh(state.params)
-    sees_folder = gathered([(expanded(folder) / "checkpoints").is_dir()])[:, 0]
+    sees_folder = gathered([(Path(folder).expanduser() / "checkpoints").is_dir()])[:, 0]
     if not sees_folder.all():  # processes that see it would wait for the others
         raise _no_checkpoint(f"{folder}, in processes {np.flatnonzero(~sees_folder).tolist()}")
     best = Best(which) if isinstance(which, str) and which != "last" else None

@@ -14,7 +14,6 @@ import numpy as np
 
 from anyjax.errors import MissingDependency
 from anyjax.multiprocess import leads
-from anyjax.paths import expanded
 from anyjax.train.run.disk import writing
 
 Sink = Callable[[int, dict[str, float]], None]
@@ -33,7 +32,9 @@ class Log:
         if not leads():
             folder, sinks, bar = None, (), False
         self.sinks, self.done, self.last = list(sinks), done, time.perf_counter()
-        self.file = None if folder is None else open_log(expanded(folder) / "metrics.jsonl", done)
+        self.file = (
+            None if folder is None else open_log(Path(folder).expanduser() / "metrics.jsonl", done)
+        )
         self.shows_progress = bar
         # disable=None: no bar unless stderr is a terminal
         self.bar = tqdm(total=total, initial=done, unit="step", disable=None if bar else True)
@@ -131,7 +132,7 @@ def tensorboard(folder: str | os.PathLike[str]) -> Sink:
             do="pip install tensorboard",
         ) from error
     # EventFileWriter would import TensorFlow if it is installed
-    path = expanded(folder) / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
+    path = Path(folder).expanduser() / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
 
     def write(**content: Any) -> None:
         event = event_pb2.Event(wall_time=time.time(), **content)

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from anyjax.errors import BadCheckpoint
-from anyjax.paths import SMALL
+from anyjax.files import SMALL
 from anyjax.tensorflow.engine.files import check_archive, check_regular
 
 

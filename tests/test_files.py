@@ -8,7 +8,7 @@ import torch
 
 import anyjax
 from anyjax.errors import BadCheckpoint
-from anyjax.paths import POINTER, refuse_pointer
+from anyjax.files import POINTER, refuse_pointer
 
 DEMO = "examples/tiny-llama"
 

@@ -1,8 +1,7 @@
-"""Paths as users write them, and files that are not what their name says."""
+"""Refuses files that are not what their name says."""
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
 
@@ -11,16 +10,6 @@ from anyjax.errors import BadCheckpoint
 POINTER = b"version https://git-lfs"
 SMALL = 2**24  # bytes that an entry may unpack to, however small it is
 RATIO = 100  # between the sizes of an entry; weights hardly compress
-
-
-def expanded(path: str | os.PathLike[str]) -> Path:
-    """Returns the path, in the user's home where it begins with ``~``, as shells have it.
-
-    Example:
-      >>> expanded("~/model").is_absolute(), str(expanded("model"))
-      (True, 'model')
-    """
-    return Path(path).expanduser()
 
 
 def refuse_pointer(file: Path) -> None:
