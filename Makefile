@@ -24,8 +24,9 @@ conformance: export XLA_FLAGS :=
 
 # conftest.py turns off what takes XLA long. One file of each folder runs with it as well, as the
 # programs of users do; all others do so in `make conformance`.
-OPTIMIZED := $(addprefix tests/, calls/test_program.py explorer/test_explore.py export/test_plain.py \
-  flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
+OPTIMIZED := $(addprefix tests/, calls/test_program.py compare/test_recorders.py \
+  explorer/test_explore.py export/test_plain.py \
+  flax/wrap/test_forward.py graphs/test_evaluation.py hf/test_recorded.py numerics/test_bessel.py \
   parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
   proof/test_checks.py properties/test_nothing_changes.py \
   saved/test_calls.py stablehlo/test_source.py \
@@ -33,7 +34,7 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py explorer/test_explore.py 
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions proof proof-run bench release-check clean
+.PHONY: help setup demo test lint type format docs ops conformance compat lowest newest versions proof packages proof-run bench release-check clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -152,6 +153,19 @@ versions:  ## write docs/proof/versions.md from proof/results/versions.csv
 
 proof:  ## write docs/proof, the tables of what was tested, from proof/results
 	$(PY) -m proof.tables
+
+# Other people's packages in an environment of their own, with the torch of that list.
+OTHERS := .compat/packages
+
+.compat/packages/.ready: pyproject.toml proof/packages.txt
+	$(PYTHON) -m venv $(@D)
+	grep -E '^torch(vision)?==' proof/packages.txt > $(@D)/constraints.txt
+	$(@D)/bin/pip install -e . jax==$(JAX)
+	grep -v '^#' proof/packages.txt | xargs -n 1 $(@D)/bin/pip install -c $(@D)/constraints.txt
+	touch $@
+
+packages: $(OTHERS)/.ready  ## other people's torch packages beside torch; one again: ONLY=zuko/MAF
+	JAX_PLATFORMS=cpu $(OTHERS)/bin/python -m proof.packages $(if $(ONLY),--only "$(ONLY)" --again)
 
 proof-run: $(READY) $(COMPILERS)/.ready  ## run all that docs/proof shows again: many hours
 	$(PY) -m proof.transformers_types --again

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from anyjax import transforms as transforms
     from anyjax import typing as typing
     from anyjax.calls.compilation_cache import use_compilation_cache as use_compilation_cache
+    from anyjax.calls.counted_array import CountedArray as CountedArray
     from anyjax.calls.host_memory import reuse_memory as reuse_memory
     from anyjax.explorer import explore as explore
     from anyjax.frontends import convert as convert
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Cache": "anyjax.hf.generation.job.public_cache",
+    "CountedArray": "anyjax.calls.counted_array",
     "Model": "anyjax.model",
     "convert": "anyjax.frontends",
     "explore": "anyjax.explorer",
@@ -98,7 +100,7 @@ _ELSEWHERE = {
     **{x: f"transforms.{x}" for x in ("quantize", "roll", "unroll")},
     **{x: f"parallel.{x}" for x in ("shard", "estimate", "place", "initialize")},
     **{x: f"flax.{x}" for x in ("to_nnx", "to_linen", "load_into", "source")},
-    **{x: f"export.{x}" for x in ("to_savedmodel", "to_onnx")},
+    **{x: f"export.{x}" for x in ("to_savedmodel", "to_onnx", "atoms", "load_atoms")},
     "pipeline": "hf.pipeline",
     "save": "Model.save",
 }

@@ -264,6 +264,7 @@ EXTRAS = {
     **dict.fromkeys(("tensorflow", "keras"), "tensorflow"),
     **dict.fromkeys(("typer", "rich", "click"), "cli"),
     **dict.fromkeys(("jax2onnx", "onnx", "onnxruntime"), "onnx"),
+    **dict.fromkeys(("ase", "openmm", "lammps_jax"), "atoms"),
     **{name: name for name in ("gguf", "flax", "ray")},
     "libtpu": "tpu",
     "jax_plugins": "cuda",

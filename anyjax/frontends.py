@@ -98,7 +98,7 @@ def _of_path(source: str | os.PathLike[str]) -> str:
     """By what lies there; a hub id where nothing does."""
     if isinstance(source, str) and ("func.func" in source or source.lstrip().startswith("module")):
         return "stablehlo"
-    path = Path(source)
+    path = Path(source).expanduser()
     if path.suffix in (".keras", ".h5", ".pb", ".pbtxt"):
         return "tensorflow"
     if path.suffix == ".onnx":

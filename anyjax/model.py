@@ -72,7 +72,7 @@ class Model:
         """
         try:
             return call.call(self, args, kwargs, rng)
-        except (NotImplementedError, TypeError, AttributeError) as error:
+        except (TypeError, AttributeError) as error:
             self._explain(error, args, kwargs)
             raise
 
@@ -146,7 +146,7 @@ class Model:
         state = self.state if state is None else state
         try:
             out, written = call.apply(self.source, params, state, args, kwargs, rng)
-        except (NotImplementedError, TypeError, AttributeError) as error:
+        except (TypeError, AttributeError) as error:
             self._explain(error, args, kwargs)
             raise
         if mutable:
@@ -322,12 +322,7 @@ class Model:
 
     def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
-        if isinstance(error, NotImplementedError):
-            saved.refuse_vmap(error, self.source)
-        elif isinstance(error, (TypeError, AttributeError)):
-            concretization_help.refuse_lists(
-                error, dict(zip(self.source.positional, args)) | kwargs
-            )
+        concretization_help.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Model:
         """Returns a copy with arrays of its own; the source, which never changes, is shared."""

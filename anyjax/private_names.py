@@ -176,7 +176,6 @@ class Target:
 
     @functools.cached_property
     def module(self) -> str:
-        """The module that has it, or whose class does."""
         return self.owner.partition(":")[0]
 
     @functools.cached_property

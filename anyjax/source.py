@@ -14,6 +14,7 @@ from anyjax.dtypes import fitting
 from anyjax.errors import Unsupported, WrongArguments
 
 Arrays: TypeAlias = Mapping[str, jax.Array]
+Result: TypeAlias = tuple[Any, dict[str, jax.Array]]  # of a call: the output, what it wrote
 
 
 @dataclass(eq=False)
@@ -78,21 +79,13 @@ class Source(Protocol):
     @property
     def flags(self) -> Any: ...
     def __call__(
-        self,
-        params: Arrays,
-        state: Arrays,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        self, params: Arrays, state: Arrays, args: tuple[object, ...], kwargs: dict[str, object],
         rng: jax.Array | None = None,
-    ) -> tuple[Any, dict[str, jax.Array]]: ...
+    ) -> Result: ...  # fmt: skip
     def compiled(
-        self,
-        params: Arrays,
-        state: Arrays,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        self, params: Arrays, state: Arrays, args: tuple[object, ...], kwargs: dict[str, object],
         rng: jax.Array | None = None,
-    ) -> tuple[Any, dict[str, jax.Array]] | None: ...
+    ) -> Result | None: ...  # fmt: skip
     def in_mode(self, training: bool) -> Source: ...
     def as_array(self, leaf: object) -> Any: ...
     def tapped(self, tap: Any) -> Source: ...
@@ -137,13 +130,9 @@ class SourceBase:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def compiled(
-        self,
-        params: Arrays,
-        state: Arrays,
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
+        self, params: Arrays, state: Arrays, args: tuple[object, ...], kwargs: dict[str, object],
         rng: jax.Array | None = None,
-    ) -> tuple[Any, dict[str, jax.Array]] | None:
+    ) -> Result | None:  # fmt: skip
         """Returns (output, writes) of a program that is compiled already, None without one."""
         return None
 

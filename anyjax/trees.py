@@ -305,15 +305,13 @@ class Ordered(dict):
     """A dict that comes out of ``jax.tree.map`` and ``jax.jit`` in this order."""
 
 
-def _with_keys(tree: Ordered) -> tuple[Any, Any]:
-    return [(DictKey(k), v) for k, v in tree.items()], (*tree,)
-
-
 def _joined(keys: tuple, values: Iterable[object]) -> Ordered:
     return Ordered(zip(keys, values))
 
 
-jax.tree_util.register_pytree_with_keys(Ordered, _with_keys, _joined)
+jax.tree_util.register_pytree_with_keys(
+    Ordered, lambda tree: ([(DictKey(k), v) for k, v in tree.items()], (*tree,)), _joined
+)
 
 
 def keep_order(tree: PyTree) -> Any:

@@ -19,7 +19,14 @@ from transformers import PreTrainedModel
 
 import anyjax
 from anyjax.errors import DataDependent, NotRolled
-from proof.comparison import NotApplicable, Wrong, compare, first_line, settle
+from proof.comparison import (
+    NotApplicable,
+    Wrong,
+    compare,
+    first_line,
+    settle,
+    torch_slopes,
+)
 from proof.tiny_inputs import Inputs, Tiny, call
 
 VALUES, GRADIENTS = 1e-4, 1e-3  # parts of an array's largest value
@@ -304,14 +311,4 @@ def gradients(module: torch.nn.Module, inputs: Inputs) -> tuple[dict[str, torch.
     except RuntimeError as error:
         raise NotApplicable("torch itself has no gradients") from error
     out = [x for x in leaves if isinstance(x, torch.Tensor) and x.is_floating_point()]
-    places = [i for i, x in enumerate(out) if x.requires_grad]
-    named = {k: p for k, p in module.named_parameters() if p.requires_grad}
-    if not places or not named:
-        raise NotApplicable("torch has no gradients")
-    loss = sum(out[i].sin().sum() for i in places)
-    try:
-        slopes = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
-    except RuntimeError as error:
-        raise NotApplicable("torch itself has no gradients") from error
-    pairs = zip(named, slopes)
-    return {k: torch.zeros_like(named[k]) if x is None else x for k, x in pairs}, places
+    return torch_slopes(out, {k: p for k, p in module.named_parameters() if p.requires_grad})

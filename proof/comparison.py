@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -107,3 +107,23 @@ def settle(
             scale = max(floor, np.abs(as_numpy(wide)).max(initial=0))
             if not distance(array, wide) <= max(4 * distance(wanted, wide), rtol * scale):
                 raise
+
+
+def torch_slopes(
+    out: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """Returns torch's gradients of a sum over outputs by each tensor, and which outputs are in it.
+
+    Raises:
+      NotApplicable: torch has none.
+    """
+    places = [i for i, x in enumerate(out) if x.is_floating_point() and x.requires_grad]
+    if not places or not named:
+        raise NotApplicable("torch has no gradients")
+    loss = sum(out[i].sin().sum() for i in places)
+    try:
+        slopes = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
+    except RuntimeError as error:
+        raise NotApplicable("torch itself has no gradients") from error
+    pairs = zip(named, slopes)
+    return {k: torch.zeros_like(named[k]) if x is None else x for k, x in pairs}, places

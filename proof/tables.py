@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof import chips, records, versions
+from proof import chips, packages_page, records, versions
 from proof.markdown import Reasons, code, kind, table
 from proof.records import RESULTS, ROOT, Row
 from proof.transformers_types import CHECKS
@@ -280,14 +280,14 @@ def _totals_of_types() -> list[list[object]]:
 
 def index_page() -> str:
     """Returns the page with the totals of all suites."""
-    lines = _totals_of_types()
+    lines = [*_totals_of_types(), *packages_page.totals()]
     for name, (title, _) in SUITES.items():
         for row in runs(name):
             suite = f"[{title}]({name}.md): {row['suite']}" + f", {row['mode']}" * bool(row["mode"])
             lines.append([suite, share(row), *(row[k] for k in OUTCOMES), row["date"]])
     head = ["suite", "cases", "passed", "expected to fail", "failed", "n/a or skipped", "date"]
     operators = ("../ops", "../ops-tensorflow", "../ops-onnx")
-    pages = "\n".join(["transformers", *SUITES, "versions", *operators])
+    pages = "\n".join(["transformers", "packages", *SUITES, "versions", *operators])
     return f"""# What is tested
 
 {WRITTEN}
@@ -333,6 +333,7 @@ def _dates(rows: list[Row]) -> str:
 def pages() -> dict[str, str]:
     """Returns the text of each page by its name."""
     texts = {"index.md": index_page(), "transformers.md": transformers_page()}
+    texts["packages.md"] = packages_page.page(WRITTEN)
     texts |= {f"{name}.md": suite_page(name) for name in SUITES}
     return texts | {"versions.md": versions.by_feature()}
 

@@ -109,6 +109,8 @@ BOUNDED = (
     (r"num_key_value_groups|multi_query_group_num", lambda h, d, n: 2),
     (LAYERS, lambda h, d, n: 2),
     (DEPTHS, lambda h, d, n: 1),
+    (r"attn_layer_period", lambda h, d, n: 2),
+    (r"attn_layer_offset", lambda h, d, n: 1),
     (r"mamba_(n|num)_heads", lambda h, d, n: 8),
     (r"(\w*_)?(num_heads?|n_heads?)|\w*attention_heads|linear_num_\w*heads", lambda h, d, n: n),
     (INNER, lambda h, d, n: h),
@@ -137,7 +139,7 @@ VARIANTS = (
 )
 # Values for what a default config leaves open although its model needs it.
 OPEN = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1}
-OPEN |= {"topk_group": 1, "prediction_length": 8}
+OPEN |= {"topk_group": 1, "prediction_length": 8, "attn_layer_indices": [1]}
 OPEN |= {"vocabulary_map": {"<image>": VOCABULARY - 10, "IMGIMGA": VOCABULARY - 11}}
 # Numbers and widths of Mamba's heads, and what these are of the model's width.
 MAMBA = (
@@ -285,6 +287,10 @@ def _agree(plain: dict, small: dict) -> None:
     if {"attention_hidden_size", "attention_head_dim"} <= set(plain):  # Zamba, which joins two
         heads = small["num_attention_heads"]
         small |= {"attention_hidden_size": 2 * width, "attention_head_dim": 2 * width // heads}
+    if "block_types" in plain:  # a layer of each kind
+        small["num_hidden_layers"] = len(plain["block_types"])
+    if set(small.get("layer_types") or ()) == {"linear_attention"}:
+        small["layer_types"] = [*small["layer_types"][:-1], "full_attention"]
     for groups in {"n_groups", "mamba_n_groups"} & set(plain):
         small[groups] = min(plain[groups], 4)
     if {"mamba_num_heads", "mamba_head_dim", "n_groups"} <= set(plain):

@@ -12,6 +12,7 @@ import torch
 
 import anyjax
 from anyjax import html_text, units
+from anyjax.errors import NotWritten
 from anyjax.transforms.rolling.report import Loop
 from anyjax.transforms.rolling.report import Report as Loops
 from tests.browser import Window
@@ -52,6 +53,14 @@ def test_names_are_escaped(name):
     text = OBJECTS[name]()._repr_html_()
     assert "<img" not in text and "<script" not in text and "</script" not in text
     assert "&lt;img" in text
+
+
+@pytest.mark.parametrize("make", [of_explain, of_estimate])
+def test_a_page_is_written_as_a_whole(make, tmp_path):
+    make().save(tmp_path / "new" / "page.html")
+    assert "<table" in (tmp_path / "new" / "page.html").read_text("utf-8")
+    with pytest.raises(NotWritten):
+        make().save(tmp_path)
 
 
 @pytest.mark.processes

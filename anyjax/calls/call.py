@@ -109,7 +109,7 @@ def _checked(model, args, kwargs, rng, kind: call_key.CallKind, out, holds) -> A
     _warn_unchecked(kind.unchecked, holds)
     if not kind.wraps:
         return out
-    return trees.plain_dicts(jax.tree.map(_unwrap, out, is_leaf=_is_static))
+    return trees.plain_dicts(jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static)))
 
 
 def apply(
@@ -191,12 +191,10 @@ def _run(model, kind, arrays, rng):
     kind.fresh, kind.unchecked = True, getattr(written, "unchecked", None)
     kind.stepped = getattr(written, "stepped", False)
     ordered = trees.keep_order(out)
-    kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(ordered, is_leaf=_is_ordered)))
+    kind.wraps |= not all(
+        map(trees.is_array, jax.tree.leaves(ordered, is_leaf=lambda x: type(x) is trees.Ordered))
+    )
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
-
-
-def _is_ordered(node: object) -> bool:
-    return type(node) is trees.Ordered
 
 
 def _pin(leaf: object, by_value: bool) -> Static | None:
@@ -211,10 +209,6 @@ def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
     names = [k for k, v in state.items() if by_value and trees.is_setting(v)]
     constants = {k: trees.Constant(state[k]) for k in names}
     return Static(constants), {k: v for k, v in state.items() if k not in constants}
-
-
-def _is_static(leaf: object) -> bool:
-    return isinstance(leaf, Static)
 
 
 def _unwrap(leaf: object) -> Any:

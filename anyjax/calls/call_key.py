@@ -96,7 +96,6 @@ def key_and_arrays(
 
 
 def _how(kind: type, leaf: object) -> int:
-    """Returns how leaves of a type are treated."""
     if issubclass(kind, jax.core.Tracer):
         return OTHER
     if isinstance(leaf, jax.Array):

@@ -40,12 +40,10 @@ class Wrapped:
         raise NotImplementedError
 
     def __call__(self, params, state, args, kwargs, rng=None):
-        """Calls the base."""
         with packed_matrix.registering():
             return self.base(*self.opened(params, state), args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:
-        """Returns the same in training or evaluation mode."""
         base = self.base.in_mode(training)
         return replace(self, base=base, cache=self.cache.variant(self.base, base))
 

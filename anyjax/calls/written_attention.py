@@ -283,7 +283,6 @@ def _turned_back(eqn: Equation, axes: Axes) -> Axes:
 
 
 def _of_operands(product: Equation, axes: Axes) -> list[Axes]:
-    """Returns the axes of the operands of a product whose result has these."""
     (contracted, batch), axes_of = product.params["dimension_numbers"], []
     rest = iter(axes[len(batch[0]) :])
     for x, c, b in zip(product.invars, contracted, batch):

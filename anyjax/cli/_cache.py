@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anyjax.calls import compilation_cache
-from anyjax.cli.options import Cache
+from anyjax.cli.writing import Cache
 from anyjax.units import size
 
 OFF = "--no-cache"

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
 
 from anyjax import __version__
 from anyjax.cli import _machine, _shown
@@ -17,7 +13,7 @@ from anyjax.cli._codes import ExitCode
 from anyjax.cli._machine import CacheFolder, JaxState
 from anyjax.cli._packages import Feature, Package, features, import_problem, packages
 from anyjax.cli._traps import traps
-from anyjax.cli.options import Doctor
+from anyjax.cli.writing import Doctor
 from anyjax.errors import CORE
 from anyjax.units import duration, size
 
@@ -56,12 +52,23 @@ def doctor(options: Doctor) -> None:
         installed = {name: _imported(package) for name, package in installed.items()}
     with _shown.progress("importing JAX, and running a small program"):
         jax = _machine.jax_state()
-    diagnosis = diagnose(installed, jax)
+    variables = _machine.environment()
+    diagnosis = Diagnosis(
+        problems=core_problems(installed, jax),
+        hardware=_machine.hardware(),
+        jax=jax,
+        packages=installed,
+        features=features(installed),
+        caches=_machine.caches(),
+        environment=variables,
+        traps=[*traps(installed, jax, variables)],
+    )
     if options.json:
         _shown.as_json(diagnosis.as_dict())
     else:
-        show(_shown.console(), diagnosis)
-    sys.exit(ExitCode.FAILED if diagnosis.problems else ExitCode.OK)
+        _show(diagnosis)
+    if diagnosis.problems:
+        sys.exit(ExitCode.FAILED)
 
 
 def _imported(package: Package) -> Package:
@@ -70,21 +77,6 @@ def _imported(package: Package) -> Package:
         return package
     with _shown.progress(f"importing {package.name}"):
         return replace(package, problem=import_problem(package))
-
-
-def diagnose(installed: dict[str, Package], jax: JaxState) -> Diagnosis:
-    """Returns the state of this machine."""
-    variables = _machine.environment()
-    return Diagnosis(
-        problems=core_problems(installed, jax),
-        hardware=_machine.hardware(),
-        jax=jax,
-        packages=installed,
-        features=features(installed),
-        caches=_machine.caches(),
-        environment=variables,
-        traps=traps(installed, jax, variables),
-    )
 
 
 def core_problems(installed: dict[str, Package], jax: JaxState) -> list[str]:
@@ -103,38 +95,29 @@ def core_problems(installed: dict[str, Package], jax: JaxState) -> list[str]:
     return problems
 
 
-def show(console: Console, diagnosis: Diagnosis) -> None:
+def _show(diagnosis: Diagnosis) -> None:
     """Prints the diagnosis for people."""
-    line = lambda text="": console.print(text, markup=False)
-    line(f"anyjax {diagnosis.anyjax}, Python {diagnosis.python}, {diagnosis.platform}")
-    line(_hardware(diagnosis.hardware))
-    for text in _devices(diagnosis.jax):
-        line(text)
-    header = ["package", "version", "tested with", "remark"]
-    rows = [
-        (x.name, x.version or "-", x.tested_with, escape(x.note))
-        for x in diagnosis.packages.values()
-    ]
-    line()
-    console.print(_shown.table(header, rows))
-    line()
-    rows_of_features = [
-        (x.name, "yes" if x.works else "no", escape(x.fix)) for x in diagnosis.features
-    ]
-    console.print(_shown.table(["feature", "works", "to get it"], rows_of_features))
-    _section(console, "caches", [_cache(*x) for x in diagnosis.caches.items()])
-    _section(console, "environment", [f"{k}={v}" for k, v in diagnosis.environment.items()])
-    _section(console, "known traps", diagnosis.traps)
-    _section(console, "the core does not work", diagnosis.problems)
-    if not diagnosis.problems:
-        line("\nthe core works")
-
-
-def _section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Prints lines under a title, nothing if there are none."""
-    text = "\n".join(f"  {line}" for line in lines)
-    if text:
-        console.print(f"\n{title}:\n{text}", markup=False)
+    rows = [(x.name, x.version or "-", x.tested_with, x.note) for x in diagnosis.packages.values()]
+    works = [(x.name, "yes" if x.works else "no", x.fix) for x in diagnosis.features]
+    sections = {
+        "caches": [_cache(*x) for x in diagnosis.caches.items()],
+        "environment": [f"{k}={x}" for k, x in diagnosis.environment.items()],
+        "known traps": diagnosis.traps,
+        "the core does not work": diagnosis.problems,
+    }
+    _shown.console().print(
+        f"anyjax {diagnosis.anyjax}, Python {diagnosis.python}, {diagnosis.platform}",
+        _hardware(diagnosis.hardware),
+        *_devices(diagnosis.jax),
+        "",
+        _shown.table(["package", "version", "tested with", "remark"], rows),
+        "",
+        _shown.table(["feature", "works", "to get it"], works),
+        *("\n".join([f"\n{title}:", *(f"  {x}" for x in lines)])
+          for title, lines in sections.items() if lines),
+        *[] if diagnosis.problems else ["\nthe core works"],
+        sep="\n",
+    )  # fmt: skip
 
 
 def _hardware(about: dict[str, int | None]) -> str:

@@ -9,7 +9,7 @@ from rich.markdown import Markdown
 
 from anyjax import explanations
 from anyjax.cli import _shown
-from anyjax.cli.options import Explain
+from anyjax.cli.writing import Explain
 
 WIDEST = 100  # columns of a text that is read
 
@@ -31,5 +31,4 @@ def explain(options: Explain) -> None:
 
 
 def _rows() -> list[tuple[str, str]]:
-    escaped = lambda text: text.replace("`", "").replace("[", r"\[")
-    return [(name, escaped(text)) for name, text in explanations.summaries().items()]
+    return [(name, text.replace("`", "")) for name, text in explanations.summaries().items()]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
-from anyjax.cli import _shown
+from anyjax.cli import _shown, sources
 from anyjax.cli._codes import ExitCode
-from anyjax.cli.options import Export
+from anyjax.cli.sources import LENGTH, Opened, Request
+from anyjax.cli.writing import Export
 from anyjax.errors import BadCheckpoint, WrongValue
 from anyjax.typing import PyTree
 from anyjax.units import duration, size
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("jax", "savedmodel", "onnx")
 SYMBOLIC = "symbolic"
-ROWS, LENGTH = 2, 16  # of the example, if a size is symbolic or not given
+TEXT = ("input_ids", "attention_mask")
+ROWS = 2  # of the example, if their number is symbolic
 
 
 def export(options: Export) -> None:
@@ -32,7 +35,9 @@ def export(options: Export) -> None:
     if out.exists() and (out.is_file() or any(out.iterdir())):
         status.print(f"{out} is there and is replaced", markup=False)
     with _shown.progress("loading") as bar:
-        load, (model, args, kwargs, shapes) = _shown.timed(lambda: _loaded(options))
+        load, opened = _shown.timed(lambda: _opened(options, bar.update))
+        model, args, kwargs = opened.model, opened.args, opened.kwargs
+        shapes = _symbolic(options, opened)
         bar.update(f"writing {options.format}")
         write, _ = _shown.timed(lambda: _write(model, options, args, kwargs, shapes))
         bar.update("comparing with the model")
@@ -72,7 +77,7 @@ def _show(about: dict[str, Any]) -> None:
         lines.append(f"largest difference to the model: {difference}")
     if (same := about["same_tokens"]) is not None:
         lines.append(f"generated tokens: {'the same' if same else 'others'}")
-    console.print("\n".join([*lines, f"load it: {about['load']}"]), markup=False)
+    console.print(*lines, f"load it: {about['load']}", sep="\n")
 
 
 def _check(options: Export) -> None:
@@ -81,38 +86,24 @@ def _check(options: Export) -> None:
     from anyjax.saved.folder import check_free, check_target
     from anyjax.saved.programs import check_platforms
 
-    if options.format not in FORMATS:
-        raise WrongValue(
-            f"--format {options.format}",
-            why=f"formats are {', '.join(FORMATS)}",
-            do="give one of these",
-        )
-    for name in ("batch", "length"):
-        value = getattr(options, name)
-        if value != SYMBOLIC and not (value.isdigit() and int(value)):
-            raise WrongValue(
-                f"--{name} {value}", why="it is a size", do=f"give a number, or {SYMBOLIC}"
-            )
+    is_size = lambda x: x == SYMBOLIC or (x.isdigit() and int(x) > 0)
+    mistakes = (
+        (options.format not in FORMATS, f"--format {options.format}",
+         f"formats are {', '.join(FORMATS)}", "give one of these"),
+        *((not is_size(x), f"--{name} {x}", "it is a size", f"give a number, or {SYMBOLIC}")
+          for name, x in (("batch", options.batch), ("length", options.length))),
+        (options.generate and options.format != "jax", f"--generate with --format {options.format}",
+         "a decoding loop is a program of JAX", "leave one of the two out"),
+        (options.sample and not options.generate, "--sample without --generate",
+         "it says how the decoding loop picks tokens", "give both: --generate 32 --sample"),
+        (options.generate and options.length == SYMBOLIC, f"--generate with --length {SYMBOLIC}",
+         "the cache is made for a greatest length",
+         "give that as a number; shorter prompts are served as well"),
+    )  # fmt: skip
+    for is_wrong, what, why, do in mistakes:
+        if is_wrong:
+            raise WrongValue(what, why=why, do=do)
     check_platforms(_platforms(options))
-    if options.generate and options.format != "jax":
-        raise WrongValue(
-            f"--generate with --format {options.format}",
-            why="a decoding loop is a program of JAX",
-            do="leave one of the two out",
-        )
-    if options.sample and not options.generate:
-        raise WrongValue(
-            "--sample without --generate",
-            why="it says how the decoding loop picks tokens",
-            do="give both: --generate 32 --sample",
-        )
-    if options.generate and options.length == SYMBOLIC:
-        raise WrongValue(
-            f"--generate with --length {SYMBOLIC}",
-            why="the cache is made for a greatest length",
-            do="give that as a number; shorter prompts are served as well",
-        )
-
     if options.format == "jax":
         check_free(Path(options.out), "model.json")
         check_target(options.out)
@@ -121,66 +112,27 @@ def _check(options: Export) -> None:
         savedmodel.check_target(options.out)
 
 
-def _loaded(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
-    """Returns (model, args and kwargs of an example, shapes by name)."""
-    from anyjax.frontends import frontend_of
-
-    load = _tensorflow if frontend_of(options.source) == "tensorflow" else _checkpoint
-    model, args, kwargs, shapes = load(options)
+def _opened(options: Export, report: Callable[[str], None]) -> Opened:
+    """Opens the model, quantized and rolled as the options say."""
+    source = sources.find(options, ("hf", "tensorflow"))
+    rows = ROWS if options.batch == SYMBOLIC else int(options.batch)
+    length = LENGTH if options.length == SYMBOLIC else int(options.length)
+    example = {"rows": rows, "length": length, "cache": False, "report": report}
+    opened = source.opened(Request.of(options, **example))
     from anyjax import transforms
 
+    model, args = opened.model, opened.args
+    array = lambda x: model.source.as_array(x) if isinstance(x, np.ndarray) else x
+    kwargs = {k: array(x) for k, x in opened.kwargs.items()}
     if options.quantize:  # first: rolled weights share no scales
         model = transforms.quantize(model, options.quantize)
     if options.roll:
         model = transforms.roll(model, *args, **kwargs)
-    return model, args, kwargs, shapes
+    return replace(opened, model=model, kwargs=kwargs)
 
 
-def _checkpoint(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
-    from anyjax.cli import _source
-    from anyjax.hf.loading import inputs
-
-    model = _source.model_of(
-        _source.resolve(options.source, allow_pickle=options.allow_pickle),
-        dtype=options.dtype,
-        task=options.task,
-        allow_pickle=options.allow_pickle,
-    )
-    module: Any = model.source.module
-    length = LENGTH if options.length == SYMBOLIC else int(options.length)
-    example = inputs.example(module, length=length)
-    example = {k: np.repeat(v, _rows(options), 0) for k, v in example.items()}
-    kwargs: dict[str, Any] = {k: model.source.as_array(v) for k, v in example.items()}
-    if "use_cache" in inspect.signature(module.forward).parameters:
-        kwargs["use_cache"] = False  # a cache is no part of the exported forward pass
-    text = {"input_ids", "attention_mask"}
-    return model, (), kwargs, _symbolic(options, example, text)
-
-
-def _tensorflow(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
-    import anyjax
-    from anyjax import trees
-    from anyjax.cli._run_tensorflow import examples
-    from anyjax.tensorflow import savedmodel
-
-    checkpoint_only = {
-        "length": options.length != str(LENGTH),
-        "dtype": options.dtype,
-        "task": options.task,
-        "allow-pickle": options.allow_pickle,
-    }
-    if wrong := [name for name, is_set in checkpoint_only.items() if is_set]:
-        raise WrongValue(
-            f"--{wrong[0]} for a TensorFlow model",
-            why="its file says what it is called with, and it is of checkpoints alone",
-            do="leave it out",
-        )
-    loaded = savedmodel.load(options.source)
-    function = savedmodel.choose(loaded, None) if hasattr(loaded, "signatures") else loaded
-    args, kwargs = examples(savedmodel.call_of(function), _rows(options))
-    model = anyjax.from_tensorflow(function, *args, **kwargs)
-    arrays = zip(trees.names(args, kwargs, model.source.positional), _leaves((args, kwargs)))
-    return model, args, kwargs, _symbolic(options, dict(arrays), set())
+def _platforms(options: Export) -> tuple[str, ...]:
+    return tuple(x.strip() for x in options.platforms.split(","))
 
 
 def _leaves(tree: PyTree) -> list[Any]:
@@ -189,22 +141,18 @@ def _leaves(tree: PyTree) -> list[Any]:
     return jax.tree.leaves(tree)
 
 
-def _platforms(options: Export) -> tuple[str, ...]:
-    return tuple(x.strip() for x in options.platforms.split(","))
+def _symbolic(options: Export, opened: Opened) -> dict[str, str]:
+    """Returns symbolic shapes by argument, for ``model.save``: only texts have a length."""
+    from anyjax.trees import names
 
-
-def _rows(options: Export) -> int:
-    return ROWS if options.batch == SYMBOLIC else int(options.batch)
-
-
-def _symbolic(options: Export, arrays: dict[str, PyTree], text: set[str]) -> dict[str, str]:
-    """Returns symbolic shapes by argument, for ``model.save``."""
+    arguments = names(opened.args, opened.kwargs, opened.model.source.positional)
+    arrays = [k for k, x in zip(arguments, _leaves((opened.args, opened.kwargs))) if _array(x)]
     batch = "batch" if options.batch == SYMBOLIC else "_"
-    length = "length" if options.length == SYMBOLIC else "_"
-    if (batch, length) == ("_", "_"):
-        return {}
-    shapes = {k: f"{batch}, {length}" if k in text else f"{batch}, ..." for k in arrays}
-    return {k: v for k, v in shapes.items() if v != "_, ..."}
+    if options.length == SYMBOLIC:
+        shapes = {k: f"{batch}, length" if k in TEXT else f"{batch}, ..." for k in arrays}
+    else:
+        shapes = dict.fromkeys(arrays, f"{batch}, ...")
+    return {k: x for k, x in shapes.items() if x != "_, ..."}
 
 
 def _write(model: Model, options: Export, args: tuple, kwargs: dict, shapes: dict) -> None:
@@ -232,13 +180,12 @@ def _write(model: Model, options: Export, args: tuple, kwargs: dict, shapes: dic
 
 def _add_tokenizer(source: str, out: Path) -> None:
     """Adds the checkpoint's tokenizer, if there is one, for ``anyjax generate``."""
-    from anyjax.cli import _source
-    from anyjax.cli._generate import tokenizer_of
-    from anyjax.cli._saved import TOKENIZER
+    from anyjax.cli.sources.checkpoint import resolve
+    from anyjax.cli.sources.saved import TOKENIZER
     from anyjax.saved.folder import add
 
     try:
-        tokenizer = tokenizer_of(_source.resolve(source, need_weights=False))
+        tokenizer = resolve(source, need_weights=False).tokenizer()
     except BadCheckpoint:
         return
     add(out, TOKENIZER, tokenizer.save_pretrained)

@@ -13,11 +13,10 @@ import optax
 from rich.console import Console
 
 from anyjax import train
-from anyjax.cli import _curve, _shown, _texts
-from anyjax.cli._generate import load_tokenizer
-from anyjax.cli.options import Finetune
+from anyjax.cli import _curve, _shown, _texts, _tokenizer
+from anyjax.cli.writing import Finetune
 from anyjax.errors import Unsupported
-from anyjax.hf.loading.checkpoint import find_checkpoint
+from anyjax.hf.loading.find.checkpoint import find_checkpoint
 from anyjax.typing import PyTree
 from anyjax.units import size
 
@@ -37,7 +36,7 @@ def finetune(options: Finetune) -> None:
 
         checkpoint = find_checkpoint(options.source)
         model = anyjax.from_pretrained(checkpoint.folder).train()
-        tokenizer = load_tokenizer(checkpoint.folder)
+        tokenizer = _tokenizer.load(checkpoint.folder)
     rows = _texts.rows(texts, tokenizer, min(options.length, positions(model, options.length)))
     held_out, training = split_rows(rows)
     base_size = sum(x.size for x in model.params.values())

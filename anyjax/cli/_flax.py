@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from anyjax.cli import _import, _shown
+from anyjax.cli import _import, _shown, sources
 from anyjax.cli._codes import ExitCode
-from anyjax.cli.options import Flax
+from anyjax.cli.sources import Request
+from anyjax.cli.writing import Flax
 
 if TYPE_CHECKING:
     import torch
@@ -22,12 +23,12 @@ TOLERANCE = 1e-3  # of the largest value: the largest difference by rounding
 
 def flax(options: Flax) -> None:
     """Runs ``anyjax flax``."""
-    console = Console(highlight=False, stderr=True)
+    console = Console(highlight=False, markup=False, stderr=True)
     with _shown.progress("loading"):
         module, args, kwargs = (
             _import.module_and_inputs(options.source, options.input or [])
             if _import.is_path(options.source)
-            else _checkpoint(options.source, options.task)
+            else _checkpoint(options)
         )
     import anyjax
 
@@ -68,28 +69,20 @@ def _show(console: Console, about: dict[str, Any]) -> None:
     console.print(
         f"outputs differ from torch's by {about['difference']:.1e} of their largest value"
     )
-    console.print(f"[dim]again: python {file} WEIGHTS {about['example']}[/dim]")
+    console.print(f"again: python {file} WEIGHTS {about['example']}", style="dim")
 
 
-def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
+def _checkpoint(options: Flax) -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
     """Returns a checkpoint's module and inputs of two rows, the second one padded."""
-    from anyjax.cli import _source
-
-    checkpoint = _source.resolve(source)  # before heavy imports: a wrong folder fails at once
-    import numpy as np
+    source = sources.find(options, ("hf",))
+    opened = source.opened(Request.of(options, rows=2, cache=False))
     import torch
 
-    from anyjax.hf.loading import inputs
-
-    model = _source.model_of(checkpoint, task=task)
-    module = model.to_torch()
-    arrays = {k: np.repeat(v, 2, 0) for k, v in inputs.example(module).items()}
+    arrays = dict(opened.kwargs)
     if "attention_mask" in arrays:
         arrays["attention_mask"][1, -3:] = 0
-    kwargs: dict[str, Any] = {k: torch.from_numpy(v) for k, v in arrays.items()}
-    if "use_cache" in inspect.signature(module.forward).parameters:
-        kwargs["use_cache"] = False  # a cache is no part of the forward pass
-    return module, (), kwargs
+    tensor = lambda x: torch.from_numpy(x) if hasattr(x, "shape") else x
+    return opened.model.to_torch(), (), {k: tensor(x) for k, x in arrays.items()}
 
 
 def _example(module: torch.nn.Module, output: Path, args: tuple, kwargs: dict) -> Path:

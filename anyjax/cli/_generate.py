@@ -2,151 +2,115 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
-from anyjax.cli import _shown, _source
+from anyjax.cli import _shown, _tokenizer, sources
 from anyjax.cli._stages import Stages
-from anyjax.cli.options import Generate
-from anyjax.errors import BadCheckpoint, WrongValue
+from anyjax.cli.reading import Generate
+from anyjax.errors import WrongValue
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedTokenizerBase
-
-    from anyjax.cli._tokenizer import FastTokenizer
 
 console = Console(stderr=True)
 
 
-def generate(options: Generate, start: float) -> None:
+def generate(options: Generate) -> None:
     """Runs ``anyjax generate``."""
-    stages = Stages(start)
-    checkpoint = _source.resolve(options.source, options.adapter, allow_pickle=options.allow_pickle)
-    prompt = prompt_of(options.prompt)
+    stages = Stages()
+    sources.find(options, ("hf", "saved"), takes=("prompt", "max_new_tokens"))
+    is_saved = sources.kind_of(options.source, ("hf", "saved")) == "saved"
+    run = _saved_loop if is_saved else _checkpoint
+    name, tokenizer, ids, out = run(options, stages)
+    stages.end("tokens")
+    text = tokenizer.decode(out[0].tolist(), skip_special_tokens=True)
+    if options.json:
+        counts = {"prompt_tokens": ids.shape[1], "tokens": out.shape[1] - ids.shape[1]}
+        _shown.as_json({"model": name, "text": text, **counts, "seconds": stages.seconds})
+    elif is_saved:
+        print(text)
+    if options.profile:
+        console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
+
+
+def _checkpoint(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray, np.ndarray]:
+    """Returns the model's name, its tokenizer, the prompt's ids and all; text is printed as it
+    comes.
+    """
+    from anyjax.cli.sources import checkpoint
+
+    resolved = checkpoint.resolve(
+        options.source, options.adapter, allow_pickle=options.allow_pickle
+    )
+    prompt = _tokenizer.prompt_of(options.prompt)
     with _shown.progress("loading"):
         import anyjax.hf.generation._generate
         import anyjax.hf.loading.load  # and torch, transformers, JAX
 
         stages.end("imports")
-        model = _source.model_of(checkpoint, dtype=options.dtype, allow_pickle=options.allow_pickle)
+        load = {"dtype": options.dtype, "allow_pickle": options.allow_pickle}
+        model = checkpoint.model_of(resolved, **load)
         stages.end("weights")
-        tokenizer = tokenizer_of(checkpoint, options.tokenizer)
+        folder = options.tokenizer
+        tokenizer = _tokenizer.load(Path(folder).expanduser()) if folder else resolved.tokenizer()
         stages.end("tokenizer")
-    ids: Any = encode(tokenizer, prompt)
-    new_tokens = room(model.source.module, ids, options.max_new_tokens)
+    ids: Any = _tokenizer.encode(tokenizer, prompt)
+    settings = options.sampling() | {
+        "max_new_tokens": room(model.source.module, ids, options.max_new_tokens)
+    }
     stages.listen()
     if options.json:
         with _shown.progress("generating"):
-            sampling = options.sampling()
-            tokens: Any = anyjax.generate(model, ids, max_new_tokens=new_tokens, **sampling)
+            out = np.asarray(anyjax.generate(model, ids, **settings))
     else:
         puts = itertools.count()  # the prompt comes first
         first_token = lambda _: stages.end("first token") if next(puts) else None
-        tokens = stream(model, tokenizer, ids, new_tokens, first_token, **options.sampling())
-    stages.end("tokens")
-    report(options, model.source.name, tokenizer, ids, np.asarray(tokens), stages)
+        out = stream(model, tokenizer, ids, first_token, **settings)
+    return model.source.name, tokenizer, ids, out
 
 
-def report(
-    options: Generate,
-    name: str,
-    tokenizer: PreTrainedTokenizerBase | FastTokenizer,
-    ids: np.ndarray,
-    out: np.ndarray,
-    stages: Stages,
-) -> None:
-    """Prints the text as JSON with ``--json``, and the seconds of each stage with ``--profile``."""
-    if options.json:
-        text = tokenizer.decode(out[0].tolist(), skip_special_tokens=True)
-        counts = {"prompt_tokens": ids.shape[1], "tokens": out.shape[1] - ids.shape[1]}
-        _shown.as_json({"model": name, "text": text, **counts, "seconds": stages.seconds})
-    if options.profile:
-        console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
+def _saved_loop(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray, np.ndarray]:
+    """Runs a saved loop; returns the same."""
+    from anyjax.cli.sources import saved
 
+    about = saved.about_of(options.source)
+    loop = about["programs"].get("generate", {})
+    folder = saved.tokenizer_folder(options.source, options.tokenizer)
+    prompt = _tokenizer.prompt_of(options.prompt)
+    with _shown.progress("loading"):
+        import anyjax.model
+        from anyjax.hf.generation import saved_loop  # noqa: F401  (and JAX)
 
-def prompt_of(prompt: str | None) -> str:
-    """Returns the prompt: the option's text, or standard input for -. Without one it is read from
-    a terminal.
-    """
-    if prompt is None and sys.stdin is not None and sys.stdin.isatty():
-        print("prompt: ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().removesuffix("\n")
-    return sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt or ""
+        stages.end("imports")
+        written_here = options.tokenizer is None  # by transformers, for `anyjax export`
+        fast = _tokenizer.fast_tokenizer(folder) if written_here else None
+        tokenizer = fast or _tokenizer.load(folder)
+        stages.end("tokenizer")
+        model = anyjax.load(options.source)
+        stages.end("weights and programs")
+    stages.listen()
+    ids: Any = _tokenizer.encode(tokenizer, prompt)
+    settings = options.sampling()
+    maximum = loop.get("new_tokens")
+    if maximum is not None:
+        if maximum < options.max_new_tokens:
+            console.print(
+                f"the loop was saved for {maximum} new tokens, not {options.max_new_tokens}"
+            )
+        settings["max_new_tokens"] = min(options.max_new_tokens, maximum)
+    if loop.get("samples"):
+        import jax
 
-
-def tokenizer_of(checkpoint: _source.ResolvedSource, folder: str | None = None) -> Any:
-    """Loads the tokenizer of a folder, by default that of the adapter or the checkpoint."""
-    if folder is not None:
-        return load_tokenizer(Path(folder).expanduser())
-    gguf = checkpoint.checkpoint.gguf
-    return load_tokenizer(checkpoint.tokenizer_folder(), gguf.name if gguf else None)
-
-
-def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
-    """Loads the folder's tokenizer, or that inside of a GGUF file."""
-    with _without_torch():
-        from transformers import AutoTokenizer
-
-    inside = {"gguf_file": gguf} if gguf else {}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, **inside
-        )
-    except MemoryError:
-        raise
-    except Exception as error:  # the tokenizers package raises that class itself
-        has_plain_text = isinstance(error, (OSError, ValueError))
-        prefix = "" if has_plain_text else f"{type(error).__name__}: "
-        raise _unreadable(folder, f"{prefix}{error}") from None
-    if not isinstance(tokenizer.model_max_length, (int, float)):
-        raise _unreadable(folder, f"its model_max_length is {tokenizer.model_max_length!r}")
-    return tokenizer
-
-
-def _unreadable(folder: Path, why: str) -> BadCheckpoint:
-    return BadCheckpoint(
-        f"{folder.name} has no tokenizer that can be read",
-        where=str(folder),
-        why=" ".join(why.split())[:200],
-        do="add tokenizer.json and its config, or call anyjax.generate with token ids",
-    )
-
-
-@contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """Silences transformers' warning that torch is not installed: tokenizers don't need it."""
-    is_other = lambda record: not str(record.msg).startswith(("PyTorch was not", "None of PyTorch"))
-    logger = logging.getLogger("transformers")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
-
-
-def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
-    """Returns token ids [1, length]; an empty prompt becomes the start token."""
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:  # Python keeps bytes of the shell as surrogates
-        raise WrongValue(
-            "the prompt is not UTF-8",
-            where=f"byte {prompt[error.start]!a}, after {prompt[: error.start][-20:]!r}",
-            why="tokenizers read text",
-            do="convert it: iconv -f LATIN1 -t UTF-8",
-        ) from None
-    ids = tokenizer(prompt, verbose=False).input_ids if prompt else []
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    return np.asarray([ids or [start or 0]])
+        settings["rng"] = jax.random.key(options.seed)
+    with _shown.progress("generating"):
+        out = np.asarray(anyjax.generate(model, ids, **settings))
+    return about["name"], tokenizer, ids, out
 
 
 def room(module: torch.nn.Module, ids: np.ndarray, max_new_tokens: int) -> int:
@@ -173,7 +137,7 @@ def room(module: torch.nn.Module, ids: np.ndarray, max_new_tokens: int) -> int:
 
 
 def stream(
-    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None, **sampling: Any
+    model: Any, tokenizer: Any, ids: Any, on_token: Callable[[Any], object], **settings: Any
 ) -> np.ndarray:
     """Prints prompt and continuation token by token; returns all ids."""
     from transformers import TextStreamer
@@ -190,8 +154,7 @@ def stream(
             else:
                 self.print_prompt()
                 super().put(value)
-            if on_token is not None:
-                on_token(value)
+            on_token(value)
 
         def end(self):
             self.print_prompt()
@@ -205,6 +168,4 @@ def stream(
 
     with _shown.progress("compiling") as bar:
         streamer = Streamer(tokenizer, skip_special_tokens=True)
-        options = {"max_new_tokens": max_new_tokens, "streamer": streamer, **sampling}
-        out: Any = anyjax.generate(model, ids, **options)
-    return np.asarray(out)
+        return np.asarray(anyjax.generate(model, ids, streamer=streamer, **settings))

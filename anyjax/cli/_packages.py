@@ -26,6 +26,7 @@ FEATURES = (
     ("GGUF files", f"{HF} gguf", "anyjax[gguf]"),
     ("TensorFlow models", "tensorflow keras", "anyjax[tensorflow]"),
     ("ONNX in", "onnx", "anyjax[onnx]"),
+    ("simulators of atoms", "ase openmm lammps_jax", "anyjax[atoms]"),
     ("ONNX out", "jax2onnx onnx onnxruntime", "anyjax[onnx]"),
     ("Flax modules", "flax", "anyjax[flax]"),
     ("Flax source", "torch flax ruff", "anyjax[torch,flax]"),

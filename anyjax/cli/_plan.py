@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from anyjax.cli import _shown
-from anyjax.cli.options import Plan
+from anyjax.cli.writing import Plan
 from anyjax.errors import WrongArguments
+
+if TYPE_CHECKING:
+    from anyjax.parallel._compile_for import Compilation
+    from anyjax.parallel.estimation.report import Estimate
 
 
 def plan(options: Plan) -> None:
@@ -22,8 +25,8 @@ def plan(options: Plan) -> None:
     what = one_of(train=options.train, decode=options.decode, prefill=options.prefill)
     chip, number = slice_of(options.chips)
     mesh = mesh_of(options.mesh)
-    with _progress() as report:
-        report("importing")
+    with _shown.progress("importing") as status:
+        report = status.update
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # nothing here needs a chip
@@ -61,8 +64,7 @@ def plan(options: Plan) -> None:
     elif options.markdown:
         print(result.markdown())
     else:
-        for table in compiled_tables(result) if ask else [_table(result)]:
-            _shown.console().print(table)
+        _shown.console().print(*(compiled_tables(result) if ask else _tables(result)), sep="\n")
 
 
 def one_of(**flags: bool) -> str:
@@ -106,66 +108,51 @@ def mesh_of(text: str | None) -> dict[str, int] | None:
     return mesh
 
 
-FIELDS = (
+FIGURES = (
     "what", "model", "count", "mesh", "plan", "dtype", "weights", "memory", "gradients", "outputs",
     "temporaries", "products", "others", "traffic", "compute", "moving", "linking", "tokens",
     "useful", "peak", "fits", "seconds", "bound", "tokens_per_second", "utilization", "otherwise",
     "notes",
 )  # fmt: skip
+COMPILED = "chips", "memory", "fits", "traffic", "cycles"
+KERNEL = "name", "kind", "where", "calls", "bytes", "cycles"
 
 
-def as_dict(estimate) -> dict[str, Any]:
+def figures(report: object, names: Iterable[str]) -> dict[str, Any]:
+    """Returns some attributes by name."""
+    return {name: getattr(report, name) for name in names}
+
+
+def as_dict(estimate: Estimate) -> dict[str, Any]:
     """Returns an estimate's numbers by name: bytes, FLOPs and seconds on each device."""
     links = [vars(c) for c in estimate.communication]
-    numbers = {name: getattr(estimate, name) for name in FIELDS}
-    return {"chip": estimate.chip.name, **numbers, "communication": links}
+    return {"chip": estimate.chip.name, **figures(estimate, FIGURES), "communication": links}
 
 
-def _table(estimate) -> Table:
+def _tables(estimate: Estimate) -> Iterator[Table]:
     (_, model, weights), (_, what, where), *rows = estimate.rows()
     rows = [row for row in rows if row[0] != "note"]
     title = f"{model}, {weights}: {what}, {where}"
-    table = _shown.table(["", "per device", ""], title=title, right=(1,))
-    table.caption = "\n".join(estimate.notes) or None
-    for row in rows:
-        table.add_row(*row)
-    return table
+    caption = "\n".join(estimate.notes) or None
+    yield _shown.table(["", "per device", ""], rows, title=title, caption=caption, right=(1,))
 
 
-def compiled_as_dict(told) -> dict[str, Any]:
+def compiled_as_dict(compilation: Compilation) -> dict[str, Any]:
     """Returns the figures of a target's compiler by name, and the estimate."""
-    names = "chips", "memory", "fits", "traffic", "cycles"
-    figures: dict[str, Any] = {name: getattr(told, name) for name in names}
-    kernels = [
-        {"name": k.name, "kind": k.kind, "where": k.where, "calls": k.calls, "bytes": k.bytes,
-         "cycles": k.cycles} for k in told.kernels
-    ]  # fmt: skip
-    collectives = {
-        kind: {"calls": x.calls, "bytes": x.bytes} for kind, x in told.collectives.items()
+    traffic = compilation.collectives.items()
+    return figures(compilation, COMPILED) | {
+        "compile_seconds": compilation.compiled.seconds,
+        "collectives": {kind: {"calls": x.calls, "bytes": x.bytes} for kind, x in traffic},
+        "kernels": [figures(x, KERNEL) for x in compilation.kernels],
+        "estimate": as_dict(compilation.estimate),
     }
-    return figures | {
-        "compile_seconds": told.compiled.seconds, "collectives": collectives,
-        "kernels": kernels, "estimate": as_dict(told.estimate),
-    }  # fmt: skip
 
 
-def compiled_tables(told) -> Iterator[Table]:
+def compiled_tables(compilation: Compilation) -> Iterator[Table]:
     """Yields the figures of a target's compiler, and its heaviest kernels."""
-    (what, where, estimate, of), *rows = told.rows()
-    table = _shown.table(["", where, estimate, ""], title=f"{what}: {of}", right=(1, 2))
-    for row in rows:
-        table.add_row(*row)
-    yield table
     from anyjax.parallel._compile_for import KERNELS
 
-    kernels = _shown.table(KERNELS, right=(2, 3, 4))
-    for row in told.heaviest():
-        kernels.add_row(*row)
-    yield kernels
-
-
-@contextmanager
-def _progress() -> Iterator:
-    """Shows the current step on a terminal."""
-    with _shown.progress("starting") as status:
-        yield lambda text: status.update(text)
+    (what, where, estimate, call), *rows = compilation.rows()
+    header = ["", where, estimate, ""]
+    yield _shown.table(header, rows, title=f"{what}: {call}", right=(1, 2))
+    yield _shown.table(KERNELS, compilation.heaviest(), right=(2, 3, 4))

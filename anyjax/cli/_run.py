@@ -1,180 +1,99 @@
-"""``anyjax run``: the main job from a checkpoint to text, with JAX beside PyTorch."""
+"""``anyjax run``: a model in JAX beside its own framework, and then the text that it writes."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
-from anyjax.cli import _generate as text
-from anyjax.cli import _shown, _source
+from anyjax.cli import _generate, _shown, _tokenizer, sources
 from anyjax.cli._codes import ExitCode
 from anyjax.cli._shown import timed
-from anyjax.cli.options import Run
-from anyjax.errors import BadCheckpoint, NotNumbers
-from anyjax.model import Model
+from anyjax.cli._stages import START
+from anyjax.cli.reading import Run
+from anyjax.cli.sources import Opened, Peer, Request, described, listed
+from anyjax.errors import NotNumbers, Unsupported
+from anyjax.typing import PyTree
 from anyjax.units import duration, size
 
-STEPS = ("imports", "load", "convert", "trace", "compile", "first run", "following runs")
-TOLERANCE = {
-    "float32": 1e-3,
-    "bfloat16": 5e-2,
-    "float16": 1e-2,
-}  # above this the two disagree: exit code 3
+# By dtype: a larger difference is one that rounding does not explain, and ends with exit code 3.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 REPEATS = 5
+ALONE = "nothing to compare it with"
 
 
-def run(options: Run, start: float) -> None:
+def run(options: Run) -> None:
     """Runs ``anyjax run``."""
-    console = _shown.console()
-    with _shown.progress("reading the checkpoint") as bar:
-        resolved = _source.resolve(
-            options.source, options.adapter, allow_pickle=options.allow_pickle
-        )
-        prompt = text.prompt_of(options.prompt)
-        bar.update("importing torch, transformers and JAX")
-        import jax
-        import torch
-
-        import anyjax
-        from anyjax.hf.loading import inputs
-
-        imports = time.time() - start
-        bar.update("loading weights")
-        load, module = timed(lambda: _module(resolved, options))
-        tokenizer, note = _tokenizer(resolved, module, prompt)
-        ids = text.encode(tokenizer, prompt) if tokenizer else None
-        example = inputs.example(module, ids)
-        bar.update("converting")
-        convert, model = timed(lambda: anyjax.from_torch(module))
-        bar.update("running PyTorch")
-        torch_times, want = _torch_times(torch, module, example)
-        jax_times, got = jax_times_of(bar, model, (), example, lambda out: _floats(out, jax.Array))
-    place = resolved.adapter or resolved.checkpoint.folder
-    kind = str(next(iter(model.params.values())).dtype)
-    times = imports, load, convert, *jax_times
-    comparison = Comparison("PyTorch", model, place, kind, times, torch_times)
-    comparison.show(console, want, got, options.json, note)
-    if ids is not None and _writes(module) and not options.json:
-        new_tokens = text.room(module, ids, options.max_new_tokens)
-        _write(console, model, tokenizer, ids, new_tokens, start)
+    source, prompt = sources.find(options), _tokenizer.prompt_of(options.prompt)
+    with _shown.progress("reading the files") as bar:
+        example = {"rows": options.batch, "prompt": prompt, "peer": True, "report": bar.update}
+        opened = source.opened(Request.of(options, **example))
+        peer = opened.peer
+        if peer is None:
+            return _run_saved(opened, options)
+        bar.update(f"running {peer.name}")
+        theirs, expected = _times(peer.run)
+        ours, outputs = _jax_times(bar.update, opened, peer)
+    want = {k: np.asarray(x) for k, x in peer.named(expected).items()}
+    got = {k: np.asarray(x) for k, x in outputs.items()}
+    largest, name = difference(want, got)
+    kind = _coarsest([*opened.model.params.values(), *got.values()])
+    agree = largest <= TOLERANCE.get(kind, 5e-2)
+    seconds = opened.seconds | ours
+    if options.json:
+        about = _about(opened, kind) | {"seconds": seconds, f"seconds of {peer.name}": theirs}
+        _shown.as_json(about | {"difference": largest, "of": name, "agree": agree})
+    else:
+        _show(opened, f"{peer.name}: {largest:.2e} of the largest value ({name}, {kind})")
+        _shown.console().print(_table(seconds, theirs, peer.name))
+    _refuse_nan(want, got, opened)
+    if not agree:
+        Console(stderr=True).print(f"error: JAX and {peer.name} disagree")
+        sys.exit(ExitCode.DISAGREE)
+    if opened.writes and not options.json:
+        _write(opened, options.max_new_tokens)
+    return None
 
 
-def _module(resolved: _source.ResolvedSource, options: Run) -> Any:
-    """Loads transformers' module with its weights, and the adapter's."""
-    from anyjax.hf.loading.module import load_module
-
-    load_options: dict[str, Any] = {
-        "dtype": options.dtype,
-        "task": options.task,
-        "allow_pickle": options.allow_pickle,
-    }
-    if resolved.adapter is None:
-        return load_module(resolved.checkpoint, **load_options)
-    return _source.model_of(resolved, **load_options).to_torch().eval()
-
-
-def _tokenizer(resolved: _source.ResolvedSource, module: Any, prompt: str) -> tuple[Any, str]:
-    """Returns the tokenizer of a model that writes, and a remark where there is none: the outputs
-    of a model without one are compared all the same.
-    """
-    if not prompt and not _writes(module):
-        return None, ""
-    try:
-        return text.tokenizer_of(resolved), ""
-    except BadCheckpoint:
-        if prompt:
-            raise
-        return None, "no tokenizer: token ids are made up, and no text is written"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The measurements of a model in JAX and in another framework, ``peer``.
-
-    Attributes:
-      times: of imports, load, convert, trace, compile, first and following runs.
-      peer_times: of the first and the following runs of ``peer``.
-    """
-
-    peer: str
-    model: Model
-    place: Any
-    dtype: str
-    times: tuple[float, ...]
-    peer_times: tuple[float, float]
-
-    def show(
-        self, console: Console, want: object, got: object, as_json: bool, note: str = ""
-    ) -> None:
-        """Prints the comparison; ends with exit code 3 if the outputs disagree."""
-        difference, name = _difference(want, got)
-        agree = difference <= TOLERANCE.get(self.dtype, 5e-2)
-        if as_json:
-            _shown.as_json(self.as_dict() | {"difference": difference, "of": name, "agree": agree})
-        else:
-            console.print(f"[bold]{self.model.source.name}[/bold] from {self.place}")
-            console.print(_size(self.model))
-            if note:
-                console.print(note)
-            console.print(
-                f"largest difference to {self.peer}: {difference:.2e} of the largest value "
-                f"({name}, {self.dtype})"
-            )
-            console.print(_table(self.times, self.peer_times, self.peer))
-        refuse_nan(want, got, self.model, self.place)
-        if not agree:
-            Console(stderr=True).print(f"error: JAX and {self.peer} disagree")
-            sys.exit(ExitCode.DISAGREE)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the numbers by name, times in seconds."""
-        arrays = self.model.params.values()
-        return {
-            "model": self.model.source.name,
-            "from": str(self.place),
-            "parameters": sum(a.size for a in arrays),
-            "bytes": sum(a.nbytes for a in arrays),
-            "dtype": self.dtype,
-            "seconds": dict(zip(STEPS, self.times)),
-            f"seconds of {self.peer}": dict(zip(STEPS[-2:], self.peer_times)),
-        }
-
-
-def _writes(module) -> bool:
-    from transformers.generation import GenerationMixin
-
-    return isinstance(module, GenerationMixin) and not module.config.is_encoder_decoder
-
-
-def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, np.ndarray]]:
-    tensors = {k: torch.from_numpy(v) for k, v in given.items()}
-    floating = {k: v.to(module.dtype) if v.is_floating_point() else v for k, v in tensors.items()}
-
-    def call():
-        with torch.no_grad():
-            return module(**floating)
-
-    first, out = timed(call)
-    following = min(timed(call)[0] for _ in range(REPEATS))
-    return (first, following), {k: v.float().numpy() for k, v in _floats(out, torch.Tensor).items()}
-
-
-def jax_times_of(
-    bar: Status, model: Model, args: tuple, kwargs: dict, named: Callable[[Any], dict[str, Any]]
-) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Returns ((trace, compile, first, following), outputs as ``named`` picks them)."""
+def _run_saved(opened: Opened, options: Run) -> None:
+    """Times a saved model: there is nothing to compare it with."""
     import jax
 
-    bar.update("tracing")
-    leaves, structure = jax.tree.flatten((args, kwargs))
+    call = lambda: jax.block_until_ready(opened.model(**opened.kwargs))
+    times, out = _times(call)
+    seconds = {"load": opened.seconds["load"], **times}
+    inputs = described({k: x for k, x in opened.kwargs.items() if k != "rng"})
+    outputs = [*described({str(i): x for i, x in enumerate(jax.tree.leaves(out))}).values()]
+    if options.json:
+        about = {"model": opened.model.source.name, "folder": opened.place}
+        return _shown.as_json(about | {"inputs": inputs, "outputs": outputs, "seconds": seconds})
+    console = _shown.console()
+    _shown.heading(opened.model.source.name, f" from {opened.place}, saved: {ALONE}")
+    console.print(f"inputs: {listed(inputs)}; outputs: {', '.join(outputs)}")
+    rows = [(name, duration(x)) for name, x in seconds.items()]
+    return console.print(_shown.table(["step", "JAX"], rows, right=(1,)))
+
+
+def _times(run: Callable[[], PyTree]) -> tuple[dict[str, float], PyTree]:
+    """Returns the seconds of the first run and of the following ones, and the outputs."""
+    first, out = timed(run)
+    following = min(timed(run)[0] for _ in range(REPEATS))
+    return {"first run": first, "following runs": following}, out
+
+
+def _jax_times(
+    report: Callable[[str], None], opened: Opened, peer: Peer
+) -> tuple[dict[str, float], dict[str, jax.Array]]:
+    """Returns the seconds of each step in JAX, and the outputs by name."""
+    report("tracing")
+    model = opened.model
+    leaves, structure = jax.tree.flatten((opened.args, opened.kwargs))
     places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
 
     @jax.jit
@@ -182,35 +101,44 @@ def jax_times_of(
         for i, x in zip(places, arrays):
             leaves[i] = x
         args, kwargs = jax.tree.unflatten(structure, leaves)
-        return named(model.apply(params, *args, state=state, **kwargs))
+        return peer.named(model.apply(params, *args, state=state, **kwargs))
 
     arrays = [jax.numpy.asarray(model.source.as_array(leaves[i])) for i in places]
     trace, traced = timed(lambda: step.trace(model.params, model.state, arrays))
-    bar.update("compiling")
+    report("compiling")
     compiling, compiled = timed(lambda: traced.lower().compile())
-    bar.update("running JAX")
+    report("running JAX")
     call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-    first, outputs = timed(call)
-    return (trace, compiling, first, min(timed(call)[0] for _ in range(REPEATS))), outputs
+    times, outputs = _times(call)
+    return {"trace": trace, "compile": compiling, **times}, outputs
 
 
-def _floats(out, kind) -> dict[str, Any]:
-    """Returns the floating-point outputs by name, without caches."""
-    items = (
-        out.items()
-        if hasattr(out, "items")
-        else enumerate(out if isinstance(out, tuple) else (out,))
-    )
-    return {str(k): v for k, v in items if isinstance(v, kind) and "float" in str(v.dtype)}
+def _coarsest(arrays: list[jax.Array | np.ndarray]) -> str:
+    """Returns the dtype of some arrays whose rounding is the largest."""
+    kinds = {str(x.dtype) for x in arrays if "float" in str(x.dtype)}
+    return max(sorted(kinds), key=lambda x: TOLERANCE.get(x, 1.0), default="float32")
 
 
-def _difference(want, got) -> tuple[float, str]:
+def difference(want: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> tuple[float, str]:
     """Returns the largest difference, relative to the output's largest finite value, and the name
-    of that output. Equal NaN and infinities do not count.
+    of that output. Equal NaN and infinities do not count; where shapes differ it is infinite.
+
+    Raises:
+      Unsupported: no output has numbers.
     """
-    largest = (0.0, next(iter(want)))
-    for name, reference in want.items():
-        values = np.asarray(got[name]).astype(np.float64)
+    numbers = {k: x for k, x in want.items() if x.dtype.kind not in "OSU"}
+    if not numbers:
+        raise Unsupported(
+            "there is nothing to compare",
+            why="the model has no outputs of numbers",
+            do="call it from Python, and look at what it gives",
+        )
+    largest = (0.0, next(iter(numbers)))
+    for name, value in numbers.items():
+        wide = np.complex128 if value.dtype.kind == "c" else np.float64
+        reference, values = value.astype(wide), got[name].astype(wide)
+        if values.shape != reference.shape:
+            return float("inf"), name
         differ = ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
         scale = np.abs(reference[np.isfinite(reference)]).max(initial=1e-6)
         error = np.abs(values[differ] - reference[differ]).max(initial=0.0) / scale
@@ -218,19 +146,18 @@ def _difference(want, got) -> tuple[float, str]:
     return largest
 
 
-def refuse_nan(want, got, model, place) -> None:
+def _refuse_nan(want: dict[str, np.ndarray], got: dict[str, np.ndarray], opened: Opened) -> None:
     """Raises NotNumbers if both sides give NaN: then their agreement means nothing."""
-    both = {
-        k: np.isnan(v) & np.isnan(np.asarray(got[k]).astype(np.float64)) for k, v in want.items()
-    }
-    shares = [f"{k}: {v.mean():.0%} of its values" for k, v in both.items() if v.any()]
+    is_nan = lambda x: x != x  # of any dtype
+    both = {k: is_nan(x) & is_nan(got[k]) for k, x in want.items() if x.shape == got[k].shape}
+    shares = [f"{k}: {x.mean():.0%} of its values" for k, x in both.items() if x.any()]
     if not shares:
         return
     finite = lambda array: bool(np.isfinite(np.asarray(array).astype(np.float32)).all())
-    weights = [name for name, array in model.params.items() if not finite(array)]
+    weights = [name for name, array in opened.model.params.items() if not finite(array)]
     raise NotNumbers(
         f"both give NaN ({', '.join(shares)})",
-        where=str(place),
+        where=str(opened.place),
         why=f"{len(weights)} weights hold NaN or infinite values: {', '.join(weights[:3])}"
         if weights
         else "all weights are finite, so a computation overflows",
@@ -238,37 +165,59 @@ def refuse_nan(want, got, model, place) -> None:
     )
 
 
-def _size(model) -> str:
-    count = sum(a.size for a in model.params.values())
-    nbytes = sum(a.nbytes for a in model.params.values())
-    return f"{count:,} parameters, {size(nbytes)}"
+def _about(opened: Opened, dtype: str) -> dict[str, Any]:
+    """Returns the model by name, place and sizes."""
+    arrays = opened.model.params.values()
+    return {
+        "model": opened.model.source.name,
+        "from": str(opened.place),
+        "parameters": sum(x.size for x in arrays),
+        "bytes": sum(x.nbytes for x in arrays),
+        "dtype": dtype,
+    }
 
 
-def _table(ours: tuple[float, ...], theirs: tuple[float, float], peer: str = "PyTorch") -> Table:
-    """Returns a table of times: ``ours`` of all steps, ``theirs`` of the last two."""
+def _show(opened: Opened, comparison: str) -> None:
+    """Prints the model, its example and how the two sides compare."""
+    about = _about(opened, "")
+    _shown.heading(about["model"], f" from {about['from']}")
+    lines = [
+        f"{about['parameters']:,} parameters, {size(about['bytes'])}",
+        *filter(None, [opened.note]),
+        f"largest difference to {comparison}",
+    ]
+    _shown.console().print(*lines, sep="\n")
+
+
+def _table(ours: dict[str, float], theirs: dict[str, float], peer: str) -> Table:
+    """Returns a table of times by step."""
     table = _shown.table(["step", "JAX", peer, f"JAX beside {peer}"], title="time", right=(1, 2, 3))
-    for name, seconds in zip(STEPS[:-2], ours):
-        table.add_row(name, duration(seconds))
-    for name, x, y in zip(STEPS[-2:], ours[-2:], theirs):
-        table.add_row(name, duration(x), duration(y), _shown.speed(x, y))
+    for name, x in ours.items():
+        cells = [name, duration(x)]
+        if name in theirs:
+            cells += [duration(theirs[name]), _shown.speed(x, theirs[name])]
+        table.add_row(*cells)
     return table
 
 
-def _write(console, model, tokenizer, ids, max_new_tokens, start) -> None:
-    seen = []
-    console.print()
-    began = time.perf_counter()
-    out = text.stream(
-        model, tokenizer, ids, max_new_tokens, on_token=lambda _: seen.append(time.time())
+def _write(opened: Opened, max_new_tokens: int) -> None:
+    """Prints the text that the model writes, and how fast it does."""
+    assert opened.ids is not None
+    seen: list[float] = []
+    print()
+    began, count = time.time(), opened.ids.shape[1]
+    room = _generate.room(opened.model.source.module, opened.ids, max_new_tokens)
+    on_token = lambda _: seen.append(time.time())
+    out = _generate.stream(
+        opened.model, opened.tokenizer, opened.ids, on_token, max_new_tokens=room
     )
-    count = out.shape[1] - ids.shape[1]
-    tokens = (
-        (len(seen) - 3) / (seen[-1] - seen[2])  # both programs are compiled by then
-        if len(seen) > 3
-        else count / (time.perf_counter() - began)
-    )
-    console.print(
-        f"\n[dim]first token {seen[1] - start:.1f} s after the start of the process; "
-        f"{count} tokens, {tokens:.0f} tokens/s after the first[/dim]",
+    count = out.shape[1] - opened.ids.shape[1]
+    rate = count / (time.time() - began)
+    if len(seen) > 3:
+        rate = (len(seen) - 3) / (seen[-1] - seen[2])  # both programs are compiled by then
+    _shown.console().print(
+        f"\nfirst token {seen[1] - START:.1f} s after the start of the process; "
+        f"{count} tokens, {rate:.0f} tokens/s after the first",
+        style="dim",
         soft_wrap=True,
     )

@@ -21,8 +21,14 @@ NAMES = 0.4  # of a terminal's width: the most that the first column of a table 
 
 
 def console() -> Console:
-    """Returns a console on standard output; lines are cut on a terminal only."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    """Returns a console on standard output: no text is markup, lines are cut on a terminal only."""
+    width = None if sys.stdout.isatty() else WIDE
+    return Console(highlight=False, markup=False, width=width)
+
+
+def heading(name: str, remark: str) -> None:
+    """Prints a name in bold, and a remark."""
+    console().print(Text.assemble((name, "bold"), remark))
 
 
 def has_unicode(stream: TextIO) -> bool:
@@ -53,8 +59,8 @@ class NamesFirst(Table):
     def add_row(self, *cells: Any, **options: Any) -> None:
         """Adds a row; the first cell is a name."""
         name, *numbers = cells
-        text = Text.from_markup(name, overflow="fold")
-        text.no_wrap = False
+        text = name if isinstance(name, Text) else Text(name)
+        text.overflow, text.no_wrap = "fold", False
         super().add_row(text, *numbers, **options)
 
 

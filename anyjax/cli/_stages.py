@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+START = time.time()  # of the process, nearly: the command line imports this first
 EVENTS = {
     "/jax/core/compile/jaxpr_trace_duration": "traced in",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowered in",
@@ -14,8 +15,8 @@ EVENTS = {
 class Stages:
     """Seconds by stage, from the start of the process."""
 
-    def __init__(self, start: float):
-        self.last = start
+    def __init__(self) -> None:
+        self.last = START
         self.seconds: dict[str, float] = {}
         self.events: dict[str, float] = {}
 

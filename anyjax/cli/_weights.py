@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from anyjax.cli import _import, _shown, _source
-from anyjax.cli.options import Weights
+from anyjax.cli import _import, _shown
+from anyjax.cli.sources.checkpoint import resolve
+from anyjax.cli.writing import Weights
 from anyjax.errors import WrongArguments
 from anyjax.typing import PyTree
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     import torch
 
     from anyjax.flax.matching.report import Report
-    from anyjax.hf.loading.checkpoint import Checkpoint
+    from anyjax.hf.loading.find.checkpoint import Checkpoint
 
 
 def weights(options: Weights) -> None:
     """Runs ``anyjax weights``."""
-    console = Console(highlight=False, stderr=True)
+    console = Console(highlight=False, markup=False, stderr=True)
     target, imported = Path(options.out), _import.is_path(options.model)
     match: dict[str, Any] = dict(_decision(x) for x in options.match or [])
-    checkpoint = None if imported else _source.resolve(options.model, need_weights=False).checkpoint
+    checkpoint = None if imported else resolve(options.model, need_weights=False).checkpoint
     with _shown.progress("reading the weights"):
         from anyjax.flax import read_params, to_torch
 
@@ -60,7 +61,7 @@ def _show(report: Report) -> None:
     _, *lines = str(replace(report, matches=())).splitlines()
     console = _shown.console()
     console.print(_shown.table(header, rows))
-    console.print("\n".join(lines), markup=False)
+    console.print(*lines, sep="\n")
 
 
 def _decision(text: str) -> tuple[str, str | None]:
@@ -77,9 +78,9 @@ def _decision(text: str) -> tuple[str, str | None]:
 def _torch_module(name: str, checkpoint: Checkpoint | None, task: str | None) -> torch.nn.Module:
     if checkpoint is None:
         return _import.module_of(name)
-    from anyjax.hf.loading.classes import architecture_of
+    from anyjax.hf.loading.decide import decide
 
-    return architecture_of(checkpoint, task).build("cpu")
+    return decide(checkpoint, task).skeleton("cpu")
 
 
 def _jax_side(source: str | None, params: PyTree) -> dict[str, Any]:

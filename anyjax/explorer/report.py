@@ -8,13 +8,16 @@ import math
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from anyjax import html_text, units
-from anyjax.explorer import page
 from anyjax.explorer.modules import Array, Module
 from anyjax.explorer.sharding import Placement, Sharding
 from anyjax.explorer.statistics import Statistics
+from anyjax.report_page import filled, write
+
+FRAGMENT = Path(__file__).with_name("page.html")
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +78,10 @@ class Report:
           >>> "<title>Linear</title>" in file.read_text()
           True
         """
-        page.write(file, page.page(self.as_dict(), self.programs, str(self)))
+        unique = {text: i for i, text in enumerate(dict.fromkeys(self.programs.values()))}
+        places = {path: unique[text] for path, text in self.programs.items()}
+        data = {**self.as_dict(), "programs": [*unique], "programOf": places}
+        write(file, filled("anyjax explore", FRAGMENT, self.name, data, table=str(self)))
 
     def to_json(self) -> str:
         """Returns all figures as JSON; numbers that are not finite are text, such as "nan"."""
@@ -123,23 +129,25 @@ class Report:
             ]
         return words
 
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Returns path, class, params, bytes, FLOPs and bytes moved of each module."""
+        traced = lambda text: text if self.traced else "-"
+        return [
+            (
+                x.path or "(model)", x.kind, units.count(x.params), units.size(x.bytes),
+                traced(units.count(x.work.products)), traced(units.size(x.work.traffic)),
+            )
+            for x in self.modules
+        ]  # fmt: skip
+
     def __str__(self) -> str:
         lines = [f"{self.name} from {self.framework}"]
         lines += [f"  {name:<18} {value}" for name, value in self._facts()]
-        paths = [x.path or "(model)" for x in self.modules]
-        width = max(map(len, paths))
-        lines.append(
-            f"  {'module':<{width}}  {'params':>10} {'bytes':>10} {'FLOPs':>10} {'moved':>10}"
-        )
-        for path, x in zip(paths, self.modules):
-            figures = (
-                units.count(x.params),
-                units.size(x.bytes),
-                units.count(x.work.products) if self.traced else "-",
-                units.size(x.work.traffic) if self.traced else "-",
-            )
+        rows = [("module", "", "params", "bytes", "FLOPs", "moved"), *self._rows()]
+        width = max(len(path) for path, *_ in rows[1:])
+        for path, kind, *figures in rows:
             cells = " ".join(f"{figure:>10}" for figure in figures)
-            lines.append(f"  {path:<{width}}  {cells}  {x.kind}".rstrip())
+            lines.append(f"  {path:<{width}}  {cells}  {kind}".rstrip())
         if self.sharding is not None:
             lines += ["", str(self.sharding.estimate)]
         return "\n".join([*lines, *self.notes])
@@ -147,23 +155,12 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                x.path or "(model)",
-                x.kind,
-                units.count(x.params),
-                units.size(x.bytes),
-                units.count(x.work.products) if self.traced else "-",
-                units.size(x.work.traffic) if self.traced else "-",
-            )
-            for x in self.modules
-        ]
         header = "module", "class", "params", "bytes", "FLOPs", "bytes moved"
-        table = html_text.table(header, rows, right=(2, 3, 4, 5))
+        table = html_text.table(header, self._rows(), right=(2, 3, 4, 5))
         return html_text.div(
             html_text.line(self.name, f"from {self.framework}"),
             html_text.table(("", ""), self._facts()),
-            html_text.details("modules", f"{len(rows)}", table),
+            html_text.details("modules", f"{len(self.modules)}", table),
             *(html_text.text(note) for note in self.notes),
         )
 

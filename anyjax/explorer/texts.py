@@ -6,16 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anyjax.explorer.scopes import Scopes
-from anyjax.jaxprs import (
-    ClosedJaxpr,
-    DebugInfo,
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    Var,
-    is_program,
-    opened,
-)
+from anyjax.jaxprs import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, Var, is_program, opened
 
 EQUATIONS = 150  # of a module at most
 CHARACTERS = 12_000  # of its text at most

@@ -29,7 +29,6 @@ class Tally:
     traffic: float = 0.0
 
     def add(self, other: Tally) -> None:
-        """Adds another tally."""
         self.equations += other.equations
         self.products += other.products
         self.elementwise += other.elementwise

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from anyjax import multiprocess, trees
+from anyjax.compare.differences import apart
 from anyjax.dtypes import shape_of
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.model import Model
@@ -155,19 +156,9 @@ def _unique(names: list[str]) -> list[str]:
 
 def difference(want: Sequence[np.ndarray], got: Sequence[jax.typing.ArrayLike]) -> float:
     """Returns the largest difference of any output, relative to its largest finite value."""
-    largest = 0.0
     if len(want) != len(got):
         return float("inf")
-    for x, y in zip(want, got):
-        dtype = np.complex128 if np.iscomplexobj(x) or np.iscomplexobj(y) else np.float64
-        x, y = (np.asarray(array).astype(dtype) for array in (x, y))
-        if x.shape != y.shape:
-            return float("inf")
-        differ = ~((x == y) | (np.isnan(x) & np.isnan(y)))
-        scale = np.abs(x[np.isfinite(x)]).max(initial=1e-6)
-        error = np.abs(x[differ] - y[differ]).max(initial=0.0) / scale
-        largest = max(largest, float(error) if np.isfinite(error) else float("inf"))
-    return largest
+    return max((apart(y, x) for x, y in zip(want, got)), default=0.0)
 
 
 def rounding(model: Model, want: Sequence[np.ndarray] = ()) -> float:

@@ -15,6 +15,5 @@ if TYPE_CHECKING:
     from anyjax.hf.exporters import register_exporters as register_exporters
 
 lazy.facade(
-    __name__,
-    {"pipeline": "anyjax.hf._pipeline", "register_exporters": "anyjax.hf.exporters"},
+    __name__, {"pipeline": "anyjax.hf._pipeline", "register_exporters": "anyjax.hf.exporters"}
 )

@@ -13,8 +13,8 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from anyjax.errors import MissingRng, NewWeights, Unsupported
 from anyjax.hf.generation._generate import generate
-from anyjax.hf.generation.job.own_generate import Standin, standin, to_torch
-from anyjax.hf.loading.checkpoint import find_checkpoint
+from anyjax.hf.generation.job.custom_generate import Standin, standin, to_torch
+from anyjax.hf.loading.find.checkpoint import find_checkpoint
 from anyjax.hf.loading.load import from_pretrained
 from anyjax.model import Model
 
@@ -88,7 +88,6 @@ def _load_for_task(task: str, source) -> Model:
 
 
 def _task_entry(task: str) -> dict[str, Any]:
-    """Returns transformers' entry for a task."""
     try:
         return PIPELINE_REGISTRY.check_task(task)[1]
     except KeyError as error:

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from anyjax import multiprocess
 from anyjax.errors import Unsupported
-from anyjax.hf.loading.classes import quiet
-from anyjax.hf.loading.hub import PICKLES
+from anyjax.hf.loading.decide import quiet
+from anyjax.hf.loading.find.hub import PICKLES
 from anyjax.hf.loading.source import PretrainedSource, view_as_torch
 from anyjax.model import Model
 from anyjax.saved import whole
@@ -104,7 +104,6 @@ def save_module(
 def _copy_missing(
     source: Path, target: Path, patterns: tuple[str, ...], but: tuple[str, ...] = ()
 ) -> None:
-    """Copies files that are in ``source`` and not in ``target``."""
     if not str(source) or not source.is_dir():
         return
     for item in sorted({p for pattern in patterns for p in source.glob(pattern)}):

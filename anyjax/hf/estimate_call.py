@@ -13,11 +13,9 @@ import torch
 from anyjax import transforms
 from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
 from anyjax.hf.generation.job.public_cache import Cache
-from anyjax.hf.loading import other_formats
-from anyjax.hf.loading.checkpoint import find_checkpoint
-from anyjax.hf.loading.classes import architecture_of
-from anyjax.hf.loading.module import _torch_dtype
-from anyjax.hf.loading.quantized.schemes import quantization_of
+from anyjax.hf.loading.decide import decide
+from anyjax.hf.loading.find import other_formats
+from anyjax.hf.loading.find.checkpoint import find_checkpoint
 from anyjax.hf.loading.source import source_of
 from anyjax.model import Model
 from anyjax.parallel.estimation.call import Call, Role, Traced, forward_call, trace_call, train_call
@@ -104,7 +102,7 @@ def traced_call(
 def _quantization_method(source: str) -> str:
     """Returns how the checkpoint's weights are quantized; "" where they are not."""
     checkpoint = find_checkpoint(source, need_weights=False)
-    return "GGUF" if checkpoint.gguf else quantization_of(checkpoint.config).get("quant_method", "")
+    return "GGUF" if checkpoint.gguf else checkpoint.quantization.get("quant_method", "")
 
 
 def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> Model:
@@ -115,7 +113,7 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
     """
     folder = Path(source)
     if folder.is_dir() and not (folder / "config.json").exists():
-        raise other_formats.of_folder(folder) or BadCheckpoint(
+        raise other_formats.error_of(folder) or BadCheckpoint(
             f"{folder.name} has no config.json",
             where=str(folder),
             why="the shapes of a model's weights follow from its config",
@@ -124,9 +122,9 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
     checkpoint = find_checkpoint(source, need_weights=False)
     if task is None and not checkpoint.config.get("architectures"):
         task = "CausalLM"
-    architecture = architecture_of(checkpoint, task)
-    kind = _torch_dtype(dtype) if dtype is not None else getattr(architecture.config, "dtype", None)
-    module = architecture.build(**{"dtype": kind} if isinstance(kind, torch.dtype) else {})
+    decision = decide(checkpoint, task, dtype)
+    kind = decision.dtype if dtype is not None else getattr(decision.config, "dtype", None)
+    module = decision.skeleton(**{"dtype": kind} if isinstance(kind, torch.dtype) else {})
     torch_source = source_of(module, checkpoint.folder)
     params, state = (dict[str, Any](x) for x in torch_source.slots.abstract())
     return Model(params, state, torch_source)
@@ -137,7 +135,7 @@ def checked_length(model: Model, length: int) -> None:
     config: Any = model.source.module.config
     config = getattr(config, "text_config", None) or config
     most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if most is not None and length > most:
+    if isinstance(most, int) and 0 < most < length:  # XLNet says -1: it has no limit
         raise WrongArguments(
             f"{length} tokens are beyond the model's {most} positions",
             where=f"--length {length}, {type(config).__name__}.max_position_embeddings",
@@ -195,7 +193,6 @@ def _prefill(model: Model, ids: jax.ShapeDtypeStruct, room: int) -> Call:
 
 
 def _growing_arrays(cache: Cache) -> tuple:
-    """Returns the arrays of a cache that change with the text."""
     return cache.at, cache.state, cache.stays, cache.along
 
 

@@ -45,7 +45,6 @@ def _hankel(x, order):
 
 
 def _clipped(x):
-    """Where the quadrature is good."""
     return jnp.clip(x, SMALL, LARGE)
 
 

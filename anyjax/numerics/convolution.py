@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from anyjax.numerics import grouped_convolution
-from anyjax.numerics.undivided import mesh_of, undivided
+from anyjax.numerics.replicated import mesh_of, undivided
 
 MOST = 128  # taps: each one is an instruction of the program
 FEW = 512  # places: a product for each row of a batch is slower than one for all, and a transpose
@@ -87,7 +87,6 @@ def _as_sum(names, strides, padding, dilation) -> Callable:
 
 
 def _pads(lhs, rhs, strides, padding: str, holes, dilation, names) -> list[tuple[int, int]]:
-    """Returns a padding with a name as numbers."""
     window = (rhs.shape[i] for i in names.rhs_spec[2:])
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
     sizes = [(lhs.shape[i] - 1) * n + 1 for i, n in zip(names.lhs_spec[2:], holes)]

@@ -59,6 +59,23 @@ def integer_power(x, y) -> jax.Array:
     return jnp.where(y < 0, jnp.where((x == 1) | (x + 1 == 0), sign, 0), power)
 
 
+def mean(x, axis, keepdims=False) -> jax.Array:
+    """Returns the mean in the array's dtype; one of integers is cut, and its sum does not wrap.
+
+    Example:
+      >>> mean(jnp.array([2**30, -5, 2**30, 2**30]), 0).item(), mean(jnp.array([-2, -1]), 0).item()
+      (805306366, -1)
+    """
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return jnp.mean(x, axis, keepdims=keepdims).astype(x.dtype)
+    along = lambda v: jnp.sum(v, axis, keepdims=keepdims, dtype=v.dtype)
+    out = jax.eval_shape(along, x)
+    count = jnp.asarray(math.prod(x.shape) // max(math.prod(out.shape), 1)).astype(x.dtype)
+    remainders = along(x % count)
+    low = along(x // count) + remainders // count
+    return low + ((low < 0) & (remainders % count != 0)).astype(x.dtype)
+
+
 def complex_power(x, y) -> jax.Array:
     """Returns ``x ** y`` of complex arrays, with C's powers of 0: the real part of ``y`` decides
     between 0, infinity and NaN, which is also the power 0. XLA has NaN for most, and 1 there.

@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from anyjax.numerics.mesh_axes import NAMES, batch_axes
-from anyjax.numerics.undivided import mesh_of
+from anyjax.numerics.replicated import mesh_of
 
 
 def divisions(

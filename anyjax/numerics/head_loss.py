@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from anyjax.numerics.undivided import mesh_of
+from anyjax.numerics.replicated import mesh_of
 
 ROWS = 2048  # of a block on a device; with fewer, the weight's gradient is added to too often
 SMALLEST = 1 << 26  # logits that blocks are worth it for

@@ -5,16 +5,38 @@ from __future__ import annotations
 import itertools
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.dtypes import x64
+
 
 def cubic(x, a):
     """The cubic convolution kernel."""
-    x = abs(x)
+    x, xp = abs(x), jnp if isinstance(x, jax.Array) else np
     near, far = ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4)
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0))
+
+
+def as_numbers(*sizes):
+    """Returns (numpy, the sizes), or where one is symbolic (jnp, its numbers in the program)."""
+    if all(isinstance(n, (int, np.integer)) for n in sizes):
+        return np, *sizes
+    real = jnp.float64 if x64() else jnp.float32
+    return jnp, *(jnp.asarray(n).astype(real) for n in sizes)
+
+
+def windows(size, start, end):
+    """Returns which of all elements [bins, size] lie in each bin, for a symbolic size."""
+    at = jnp.arange(size)
+    return (at >= start[:, None]) & (at < end[:, None])
+
+
+def weighted(x, weights, axis):
+    """Returns the sums of all elements along an axis times weights [out, size]."""
+    return jnp.moveaxis(jnp.tensordot(x, weights, ((axis,), (1,)), precision="highest"), -1, axis)
 
 
 def tapped(x, places, weights, axis):
@@ -23,17 +45,23 @@ def tapped(x, places, weights, axis):
     A few taps one by one: XLA fuses them, and jaxlib 0.10 crashes on CPUs in sums over products of
     more than seven dimensions.
     """
-    weights = np.expand_dims(weights, tuple(range(2, x.ndim - axis + 1)))
+    xp = jnp if isinstance(weights, jax.Array) else np
+    weights = xp.expand_dims(weights, tuple(range(2, x.ndim - axis + 1)))
     if places.shape[1] > 4:
         return (jnp.take(x, places, axis, mode="clip") * weights).sum(axis + 1)
-    taps = zip(places.T, np.moveaxis(weights, 1, 0), strict=True)
+    taps = zip(places.T, xp.moveaxis(weights, 1, 0), strict=True)
     return sum(jnp.take(x, place, axis, mode="clip") * weight for place, weight in taps)
 
 
 def lines(x, places, axis):
     """Returns the elements at static places along an axis; a whole factor is a repetition."""
-    size, out = x.shape[axis], len(places)
-    if size and out % size == 0 and np.array_equal(places, np.arange(out) * size // out):
+    size, out = x.shape[axis], places.shape[0]
+    if (
+        isinstance(places, np.ndarray)
+        and size
+        and out % size == 0
+        and np.array_equal(places, np.arange(out) * size // out)
+    ):
         return x if out == size else jnp.repeat(x, out // size, axis)
     return jnp.take(x, places, axis, mode="clip")
 
@@ -108,9 +136,17 @@ def sample_grid(x, grid, mode, padding_mode, align_corners, /):
 
 def affine_grid(theta, size, align_corners, /):
     """Returns the grid [N, *size[2:], rank] of affine maps [N, rank, rank + 1]."""
-    ends = [1 if align_corners else (n - 1) / n for n in size[2:]]
-    lines = [
-        np.linspace(-e, e, n) if n > 1 else np.zeros(n) for n, e in zip(size[2:], ends, strict=True)
-    ]
-    base = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1)
+    lines = [_between(n, align_corners) for n in size[2:]]
+    xp = jnp if any(isinstance(x, jax.Array) for x in lines) else np
+    base = xp.stack([*xp.meshgrid(*lines, indexing="ij")[::-1], xp.ones(size[2:])], -1)
     return jnp.einsum("...j,nij->n...i", base.astype(theta.dtype), theta)
+
+
+def _between(size, align_corners):
+    """Returns as many numbers between -1 and 1: the ends, or the middles of equal parts."""
+    xp, n = as_numbers(size)
+    if xp is np:
+        end = 1 if align_corners else (n - 1) / n
+        return np.linspace(-end, end, n) if n > 1 else np.zeros(n)
+    at = jnp.arange(size, dtype=n.dtype)
+    return (2 * at - (n - 1)) / (jnp.maximum(n - 1, 1) if align_corners else n)

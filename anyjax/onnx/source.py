@@ -6,17 +6,18 @@ import inspect
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import onnx
 
 from anyjax import trees
 from anyjax.calls.taps import Readings, Tap
 from anyjax.calls.written_attention import evaluated
 from anyjax.dtypes import fitting
-from anyjax.errors import Unsupported, WrongArguments
+from anyjax.errors import DataDependent, Unsupported, WrongArguments
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
 from anyjax.onnx.core.nodes import Graph
@@ -26,10 +27,9 @@ from anyjax.onnx.engine.graph import Reader, needed
 from anyjax.onnx.engine.weights import collect, written
 from anyjax.source import SourceBase, SourceCache
 from anyjax.stablehlo.core.static_values import as_jax
+from anyjax.typing import PyTree
 
-if TYPE_CHECKING:
-    pass
-
+VALUES = (np.ndarray, np.generic, jax.Array)
 INT32 = onnx.TensorProto.INT32
 
 
@@ -55,7 +55,6 @@ class OnnxSource(SourceBase):
 
     @property
     def name(self) -> str:
-        """The name of the graph."""
         return self.graph.name or "graph"
 
     def in_mode(self, training: bool) -> OnnxSource:
@@ -87,20 +86,22 @@ class OnnxSource(SourceBase):
                 tap.check_paths(paths)
         weights = {k: jnp.asarray(x) for k, x in {**params, **state}.items()}
         origins = [frozenset([x.argument]) for x in self.inputs]
+        written = trees.Written({}, set())
         arrays_of = lambda flat: jax.tree.map(lambda x: jnp.asarray(as_jax(x)), flat)
 
         def evaluate() -> tuple[list[Any], list[jax.Array]]:
             run = Run(weights, rng, readings)
             run.narrow |= {x.name for x in self.inputs if x.element == INT32}
-            return arrays_of([*run.graph(self.graph, values, origins)]), [*run.checks]
+            arrays = arrays_of([*run.graph(self.graph, values, origins)])
+            written.stepped |= run.checks.stepped
+            return arrays, [*run.checks]
 
         operators = {x.op.name for _, x in self.graph.each()}
         attends = readings is None and operators >= {"Softmax", "MatMul"}
         arrays, checks = evaluated(evaluate, values) if attends else evaluate()
         out = arrays[0] if len(arrays) == 1 else dict(zip(self.graph.outputs, arrays))
-        out, holds = enforced(out, checks)
-        out = out if readings is None else readings.beside(out)
-        return out, trees.Written({}, set(), holds)
+        out, written.holds = enforced(out, checks)
+        return out if readings is None else readings.beside(out), written
 
     def _check(self, params, state) -> None:
         names = {key for graph in _graphs(self.graph) for key in graph.weights.values()}
@@ -113,7 +114,6 @@ class OnnxSource(SourceBase):
             )
 
     def write_back(self, params, state) -> onnx.ModelProto:
-        """Returns the ONNX model with these weights for its own."""
         self._check(params, state)
         return written(self.module, {**params, **state})
 
@@ -179,6 +179,29 @@ def from_onnx(
         as_arrays(params), as_arrays(state), OnnxSource(graph, inputs, signature.of(inputs), proto)
     )
     if example_args:
-        call = lambda *args: model.apply(model.params, *args, rng=jax.random.key(0))
-        jax.eval_shape(call, *example_args)
+        _trace(model, example_args)
     return model
+
+
+def _trace(model: Model, examples: tuple[PyTree, ...]) -> None:
+    """Traces a model for examples, those that decide shapes by their values, as in a call of it."""
+    names, fixed = model.source.positional, set[str]()
+    while True:
+        places = [i for i, name in enumerate(names[: len(examples)]) if name in fixed]
+        traced = [x for i, x in enumerate(examples) if i not in places]
+
+        def call(*arrays: jax.Array, places: list[int] = places) -> Any:
+            remaining = iter(arrays)
+            pairs = enumerate(examples)
+            args = [np.asarray(x) if i in places else next(remaining) for i, x in pairs]
+            return model.apply(model.params, *args, rng=jax.random.key(0))
+
+        try:
+            jax.eval_shape(call, *traced)
+            return
+        except DataDependent as error:
+            values = {n: x for n, x in zip(names, examples) if isinstance(x, VALUES)}
+            new = {*error.arguments} - fixed
+            if not new or not all(n in values and values[n].dtype.kind in "iub" for n in new):
+                raise
+            fixed |= new

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,6 +28,8 @@ from anyjax.parallel.estimation.call import Traced, forward_call, trace_call, tr
 from anyjax.parallel.estimation.compiled import Compiled, compile_call
 from anyjax.parallel.estimation.kernels import Kernel
 from anyjax.parallel.estimation.report import Estimate
+from anyjax.report_page import write
+from anyjax.tables import aligned, markdown
 from anyjax.units import count, duration, size
 
 SHOWN = 12  # kernels of a table
@@ -125,13 +126,12 @@ class Compilation:
         ]
 
     def __str__(self) -> str:
-        return "\n\n".join((_aligned(self.rows()), _aligned([KERNELS, *self.heaviest()])))
+        return "\n".join([*aligned(self.rows()), "", *aligned([KERNELS, *self.heaviest()])])
 
     def markdown(self) -> str:
         """Returns the tables in Markdown."""
-        head = lambda row, *rows: [row, ("---",) * len(row), *rows]
-        tables = head(*self.rows()), head(KERNELS, *self.heaviest())
-        return "\n\n".join("\n".join(f"| {' | '.join(row)} |" for row in t) for t in tables)
+        head, *rows = self.rows()
+        return f"{markdown(head, rows)}\n\n{markdown(KERNELS, self.heaviest())}"
 
     def _repr_html_(self) -> str:
         head, *rows = self.rows()
@@ -147,14 +147,7 @@ class Compilation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: the figures, and the heaviest kernels with their source lines."""
-        page = html_text.page(f"{self.estimate.what} on {self.chips}", self._repr_html_())
-        Path(path).expanduser().write_text(page, encoding="utf-8")
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ("  ".join(x.ljust(n) for x, n in zip(row, widths)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+        write(path, html_text.page(f"{self.estimate.what} on {self.chips}", self._repr_html_()))
 
 
 def compile_for(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from anyjax.parallel.forward import Forward
 from anyjax.parallel.plans.axes import current_mesh
 from anyjax.parallel.plans.derived import SMALL
 from anyjax.parallel.plans.plans import Plan
+from anyjax.report_page import write
 from anyjax.takes_model import takes_model
 
 
@@ -99,8 +99,7 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: the table with a bar for each weight, filled by one device's share."""
-        text = html_text.page("Sharding", self._repr_html_())
-        Path(path).expanduser().write_text(text, encoding="utf-8")
+        write(path, html_text.page("Sharding", self._repr_html_()))
 
 
 @takes_model

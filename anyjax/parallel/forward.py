@@ -50,7 +50,6 @@ class Forward:
 
     @property
     def arrays(self) -> list[Any]:
-        """The arrays of the call."""
         return [x for x in self.leaves if trees.is_array(x)]
 
     @property

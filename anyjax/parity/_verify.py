@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 import numpy as np
 
-from anyjax.errors import Unsupported
-from anyjax.model import Model
-from anyjax.parity.judge.compare import (
+from anyjax.compare.judge import (
     Comparison,
     compare,
     differing_calls,
     faults,
 )
-from anyjax.parity.judge.forward_passes import Progress, forward_passes
-from anyjax.parity.judge.predictions import Predictions, predictions
+from anyjax.compare.passes import Progress, forward_passes
+from anyjax.compare.side import INPUTS, NUMBERS, OUTPUT, Call, ModelSide, Passes, Side
+from anyjax.compare.sides.choose import model_side, side_of
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.model import Model
+from anyjax.parity.predictions import Predictions, predictions
 from anyjax.parity.report.report import Report
-from anyjax.parity.sides.choose import model_side, side_of
-from anyjax.parity.sides.side import INPUTS, OUTPUT, Call, ModelSide, Passes, Side
 from anyjax.trees import is_array
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ PACKAGES = (
 def verify(
     model: Model | nnx.Module | linen.Module,
     *args: Any,
-    reference: Any = None,
+    reference: object = None,
     gradients: bool = False,
     operators: str | None = None,
     progress: Progress | None = None,
@@ -103,6 +103,8 @@ def verify(
     is_torch = original.name == "torch"  # whose random numbers JAX does not draw
     actual = model_side(model, replace(call, rng=None) if is_torch else call, is_torch)
     passes = forward_passes(original, actual, progress)
+    _check_size(original.name, passes)
+    unused = _unused(original, passes) if is_torch else []
     modules = compare(passes, actual.kinds() or original.kinds())
     compared, places, notes = _operators(original, operators)
     of_gradients, further = _gradients(original, actual, passes) if gradients else ([], [])
@@ -118,7 +120,12 @@ def verify(
         predictions=_predictions(passes, actual),
         places=places | {x.path: y for x in faults(modules) if (y := actual.code_line(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
-        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes, *further)
+        notes=(
+            *_advice(original.kinds(), actual.kinds()),
+            *_notes(passes, unused),
+            *notes,
+            *further,
+        )
         + ((note,) if (note := getattr(original, "note", "")) else ()),
         reproducer=partial(_reproduce, model, original, actual, modules),
         unit=actual.unit,
@@ -127,11 +134,33 @@ def verify(
     )
 
 
-def _notes(passes: Passes) -> tuple[str, ...]:
+def _check_size(name: str, passes: Passes) -> None:
+    """Raises WrongArguments where the outputs have no numbers: equal ones would say nothing."""
+    arrays = passes.expected.values[OUTPUT] + passes.expected.values.get(NUMBERS, [])
+    if arrays and not any(x.size for x in arrays):
+        shapes = ", ".join(str([*x.shape]) for x in arrays)
+        raise WrongArguments(
+            "there are no numbers to compare",
+            where=f"the outputs of {name}: {shapes}",
+            why="inputs without elements, such as no tokens, make any two models equal",
+            do="pass inputs with at least one element in each dimension",
+        )
+
+
+def _unused(original: Side, passes: Passes) -> list[str]:
+    """Returns the modules of torch with weights that no pass runs."""
+    from anyjax.compare.sides.torch_side import TorchSide, unused
+
+    called = {path.partition(INPUTS)[0].partition("#")[0] for path in passes.expected.values}
+    return unused(cast(TorchSide, original).module, called)
+
+
+def _notes(passes: Passes, unused: list[str]) -> tuple[str, ...]:
     """Names the modules that are not compared."""
     missing = [path for path in passes.alone() if INPUTS not in path]
     differing = differing_calls(passes)
     kinds = {
+        "never called": unused,
         "not called on both sides": missing,
         "called with other integers, caches or shapes": differing,
     }
@@ -192,8 +221,8 @@ def _operators(
             why="operators are those that torch code calls; TensorFlow's nodes are compared anyway",
             do="leave it out, or compare with the torch module",
         )
-    from anyjax.parity.judge.operators import compare_operators
-    from anyjax.parity.sides.torch_side import TorchSide
+    from anyjax.compare.sides.torch_side import TorchSide
+    from anyjax.parity.operators import compare_operators
 
     recorded = cast(TorchSide, original).operators(pattern)
     comparisons, unserved = compare_operators(recorded)
@@ -211,13 +240,13 @@ def _reproduce(
 ) -> str:
     """Writes the smallest part at fault to a folder; returns what it is."""
     if original.name == "torch" and isinstance(model, Model):
+        from anyjax.compare.sides.torch_side import TorchSide
         from anyjax.parity.reproduce.torch_part import reproduce
-        from anyjax.parity.sides.torch_side import TorchSide
 
         return reproduce(folder, model, cast(TorchSide, original), faults(modules)[0])
     if original.name == "TensorFlow":
+        from anyjax.compare.sides.tensorflow_side import GraphSide, TensorFlowSide
         from anyjax.parity.reproduce import tensorflow_node as reproduce_node
-        from anyjax.parity.sides.tensorflow_side import GraphSide, TensorFlowSide
 
         sides = cast(TensorFlowSide, original), cast(GraphSide, actual)
         return reproduce_node.reproduce(folder, *sides, faults(modules)[0])

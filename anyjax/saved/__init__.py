@@ -2,7 +2,8 @@
 
 A folder holds ``model.json`` (names, calls and their structures), ``params.safetensors``,
 ``state.safetensors`` and one serialized program per kind of call, and perhaps further programs by
-name. Programs of calls are differentiable once; all run on the platforms that they were saved for.
+name. Programs of calls are differentiable once (``derivatives``); all run on the platforms that
+they were saved for.
 
 ``calls`` describes and compares calls, ``dimensions`` has the sizes that may vary, ``programs``
 exports, ``folder`` writes folders atomically, ``writing`` and ``reading`` save and load, and
@@ -15,7 +16,7 @@ from anyjax.saved.calls import Output
 from anyjax.saved.folder import whole
 from anyjax.saved.programs import PLATFORMS, Extra
 from anyjax.saved.reading import read
-from anyjax.saved.source import SavedSource, refuse_vmap
+from anyjax.saved.source import SavedSource
 from anyjax.saved.writing import save
 
-__all__ = ["PLATFORMS", "Extra", "Output", "SavedSource", "read", "refuse_vmap", "save", "whole"]
+__all__ = ["PLATFORMS", "Extra", "Output", "SavedSource", "read", "save", "whole"]

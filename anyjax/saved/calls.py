@@ -13,10 +13,11 @@ import numpy as np
 from jax import export
 
 from anyjax import trees
+from anyjax.calls.counted_array import CountedArray
 from anyjax.errors import Unsupported
 from anyjax.saved import dimensions
+from anyjax.saved.checksum import Json
 from anyjax.saved.folder import ABOUT
-from anyjax.saved.signature import Json
 
 # Types that JSON preserves.
 STORED = (bool, int, float, str, type(None))
@@ -131,6 +132,9 @@ def _size_misfit(call: Json, sizes: dict[str, int], values: Mapping[str, object]
     return None
 
 
+KINDS: dict[type, str] = {list: "list", CountedArray: "counted"}
+
+
 def describe_output(out: Any, arrays: list[jax.Array]) -> Any:
     """Returns a JSON description of an output, and appends its arrays to ``arrays``."""
     if export.is_symbolic_dim(out):  # a size that is known when the program runs
@@ -141,7 +145,7 @@ def describe_output(out: Any, arrays: list[jax.Array]) -> Any:
     if isinstance(out, STORED):
         return {"value": out}
     if isinstance(out, (tuple, list)):
-        kind = "list" if type(out) is list else "tuple"
+        kind = KINDS.get(type(out), "tuple")
         return {kind: [describe_output(x, arrays) for x in out]}
     if type(out) in (dict, OrderedDict, defaultdict):
         if wrong := [k for k in out if not isinstance(k, STORED)]:
@@ -161,6 +165,8 @@ def build_output(description: Json, arrays: Sequence[jax.Array]) -> Any:
         return arrays[value]
     if kind == "value":
         return value
+    if kind == "counted":
+        return CountedArray(*(build_output(x, arrays) for x in value))
     if kind in ("tuple", "list"):
         return {"tuple": tuple, "list": list}[kind](build_output(x, arrays) for x in value)
     return {"dict": dict, "object": Output}[kind]((k, build_output(v, arrays)) for k, v in value)

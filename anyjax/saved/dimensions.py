@@ -29,11 +29,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "max": max,
     "min": min,
 }
-_RELATIONS: dict[type, Callable] = {
-    ast.Eq: operator.eq,
-    ast.GtE: operator.ge,
-    ast.LtE: operator.le,
-}
+_RELATIONS: dict[type, Callable] = {ast.Eq: operator.eq, ast.GtE: operator.ge, ast.LtE: operator.le}
 
 
 def parts(text: str) -> list[str]:

@@ -30,16 +30,10 @@ from anyjax.calls.compilation_cache import cache_folder, processor
 from anyjax.chips.devices import compile_lowered, devices_of, platform_of, platform_of_device
 from anyjax.chips.figures import slice_of
 from anyjax.dtypes import shape_of, x64
-from anyjax.errors import (
-    BadCheckpoint,
-    NotWritten,
-    Unsupported,
-    UnusedExecutables,
-    WrongArguments,
-)
+from anyjax.errors import BadCheckpoint, NotWritten, Unsupported, UnusedExecutables, WrongArguments
 from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import need
-from anyjax.saved.signature import Json
+from anyjax.saved.checksum import Json
 from anyjax.typing import PyTree
 
 _FEATURE = "compiled programs of saved models"

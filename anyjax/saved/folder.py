@@ -13,9 +13,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from anyjax.errors import AnyjaxError, BadCheckpoint, NotWritten, WrongArguments
-from anyjax.saved.about import text_of
+from anyjax.saved.checksum import Json
+from anyjax.saved.metadata import text_of
 from anyjax.saved.scratch import locked, new_folder, scratch_names, sweep
-from anyjax.saved.signature import Json
 
 FORMAT = 4
 ABOUT = "model.json"
@@ -118,18 +118,18 @@ def check_format(folder: Path, about: Json) -> None:
         )
 
 
-def check_files(folder: Path, about: Json) -> None:
-    """Raises BadCheckpoint if a file is missing or was changed."""
+def check_files(folder: Path, about: Json, listing: str = ABOUT) -> None:
+    """Raises BadCheckpoint if a file is missing or was changed; ``listing`` names them."""
     for name, expected in about["sha256"].items():
         if not (folder / name).is_file():
             raise BadCheckpoint(
                 f"{folder / name} is missing",
-                why=f"{ABOUT} lists it",
+                why=f"{listing} lists it",
                 do="copy the folder again, or save the model again",
             )
         if digest(folder / name) != expected:
             raise BadCheckpoint(
                 f"{folder / name} is damaged",
-                why=f"its sha256 is not the one that {ABOUT} holds",
+                why=f"its sha256 is not the one that {listing} holds",
                 do="copy the folder again, or save the model again",
             )

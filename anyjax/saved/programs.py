@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,12 @@ from anyjax.errors import DataDependent, Unsupported, WrongValue
 from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import Inconclusive
 from anyjax.saved.calls import describe_call, describe_output
-from anyjax.saved.signature import Json
+from anyjax.saved.checksum import Json
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 KNOWN = (*PLATFORMS, "rocm")
+# JAX's words for a relation of sizes that it cannot decide.
+COMPARISON = re.compile(r"comparison '(.+?)' (<=|>=|==|<|>) '(.+?)' is inconclusive")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def export_call(
     key = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
     try:
         program = _export(flat, params, state, (arrays, key), platforms)
+        serialized = bytes(program.serialize(vjp_order=1))
     except DataDependent as error:
         settings = {k: v for k, v in state.items() if trees.is_setting(v)}
         if known or not settings or trees.STATE not in error.arguments:
@@ -87,7 +91,7 @@ def export_call(
     except Inconclusive as error:
         raise _unknown_size(error, inputs) from error
     description["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
-    return description, bytes(program.serialize(vjp_order=1))
+    return description, serialized
 
 
 def export_extra(extra: Extra, params, state, platforms: Sequence[str]) -> bytes:
@@ -104,10 +108,28 @@ def _export(
 
 
 def exported(function: Callable, platforms: Sequence[str]) -> Callable[..., jax.export.Exported]:
-    """Returns ``jax.export.export`` of a function, whose attention may be cuDNN's."""
-    return jax.export.export(
+    """Returns ``jax.export.export`` of a function, whose attention may be cuDNN's.
+
+    Raises:
+      Unsupported: there is a program of a loaded model in it, which is for other platforms.
+    """
+    export = jax.export.export(
         jax.jit(function), platforms=tuple(platforms), disabled_checks=kernel_checks()
     )
+
+    def run(*args, **kwargs):
+        try:
+            return export(*args, **kwargs)
+        except ValueError as error:
+            if "was exported for platforms" not in str(error):
+                raise
+            raise Unsupported(
+                f"a program for {', '.join(platforms)} of a model that was loaded",
+                why=str(error).partition("\n")[0][:300],
+                do="give platforms= that it was saved for, or export the model it was made of",
+            ) from error
+
+    return run
 
 
 def kernel_checks() -> list[jax.export.DisabledSafetyCheck]:
@@ -119,9 +141,14 @@ def _unknown_size(error: Exception, inputs: Json) -> Unsupported:
     """Returns the error for a model that compares unknown sizes."""
     shown = ", ".join(f"{k} {v}" for k, v in inputs.items() if isinstance(v, str) and "[" in v)
     notes = [x for x in getattr(error, "__notes__", []) if x.startswith("in ")]  # by frontends
+    constraint = "length >= 8"
+    if match := COMPARISON.search(str(error)):
+        one, relation, other = match.groups()
+        constraint = f"{one} {'<=' if relation[0] == '>' else '>='} {other}"
+        constraint = constraint if relation in "<>" else f"{one} {relation} {other}"
     return Unsupported(
-        "the model's code depends on a size that is not known",
+        "the model's code, or its derivative, depends on a size that is not known",
         where="; ".join([shown, *notes]),
         why=str(error).partition("\n")[0][:300],
-        do='fix that size in shapes=, or say more of it: constraints=("length >= 8",)',
+        do=f'fix that size in shapes=, or say more of it: constraints=("{constraint}",)',
     )

@@ -9,10 +9,10 @@ import jax
 from safetensors import SafetensorError, safe_open
 
 from anyjax.errors import BadCheckpoint, Unsupported
-from anyjax.saved.about import check_about, check_call, executable_entries, read_about
+from anyjax.saved.checksum import Json
 from anyjax.saved.executables import read as executables_in
 from anyjax.saved.folder import ABOUT, check_files, check_format
-from anyjax.saved.signature import Json
+from anyjax.saved.metadata import check_about, check_call, executable_entries, read_about
 from anyjax.saved.source import SavedSource
 
 SAVE_AGAIN = "save the model again; Hugging Face checkpoints load with anyjax.from_pretrained"
@@ -68,7 +68,6 @@ def read(
 
 
 def _arrays(file: Path) -> dict[str, jax.Array]:
-    """Reads the arrays of a file."""
     with safe_open(file, framework="numpy") as opened:
         names = [*opened.keys()]
         if not any(opened.get_slice(name).get_dtype().startswith("F8") for name in names):

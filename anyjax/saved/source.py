@@ -14,11 +14,13 @@ import numpy as np
 from anyjax import trees
 from anyjax.dtypes import canonical, fitting
 from anyjax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
+from anyjax.private_names import Inconclusive
+from anyjax.saved import derivatives
 from anyjax.saved.calls import build_output, describe_call, misfit, same
+from anyjax.saved.checksum import Json
 from anyjax.saved.dimensions import suggested
 from anyjax.saved.executables import in_order
-from anyjax.saved.signature import Json
-from anyjax.source import Source, SourceBase
+from anyjax.source import SourceBase
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +44,9 @@ class SavedSource(SourceBase):
 
     def __getstate__(self) -> dict[str, object]:
         """Returns the fields, with programs as bytes."""
-        programs = [bytes(x.serialize()) for x in self.programs]
-        extras = [(k, about, bytes(x.serialize())) for k, (about, x) in self.extras.items()]
-        serialized = {"programs": programs, "extras": extras, "executables": {}}
-        return super().__getstate__() | serialized
+        programs = [serialized(x) for x in self.programs]
+        extras = [(k, about, serialized(x)) for k, (about, x) in self.extras.items()]
+        return super().__getstate__() | {"programs": programs, "extras": extras, "executables": {}}
 
     def __setstate__(self, state: dict[str, list]) -> None:
         read = lambda data: jax.export.deserialize(bytearray(data))
@@ -96,7 +97,8 @@ class SavedSource(SourceBase):
         i, arrays, key = self._arguments(state, args, kwargs, rng)
         program = self.programs[i]
         _check_weights(program, params, state)
-        return self._result(i, *program.call(dict(params), dict(state), arrays, key))
+        out = derivatives.call(program, self.name, dict(params), dict(state), arrays, key)
+        return self._result(i, *out)
 
     def compiled(self, params, state, args, kwargs, rng=None):
         """Runs the compiled program for this call; returns None if there is none."""
@@ -125,6 +127,38 @@ class SavedSource(SourceBase):
             args, kwargs = executable.args_info
             zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), args)
             jax.block_until_ready(executable(*zeros, **kwargs))
+
+    def held(self, state, args, kwargs, rng) -> tuple[Json, bytes, list]:
+        """Returns the program that serves a call: (its description, itself, the call's arrays).
+
+        Raises:
+          WrongArguments: there is none.
+        """
+        try:
+            i, arrays, _ = self._arguments(state, args, kwargs, rng)
+        except Inconclusive as error:
+            raise Unsupported(
+                f"{self.name}, which was loaded, is not saved for these open sizes",
+                why=str(error).partition("\n")[0][:300],
+                do=f"name them as it was saved: {'; '.join(map(_shown, self.calls))}",
+            ) from error
+        return self.calls[i], serialized(self.programs[i]), arrays
+
+    def platforms(self, asked: Sequence[str]) -> Sequence[str]:
+        """Returns the platforms of its programs.
+
+        Raises:
+          Unsupported: others are asked for.
+        """
+        programs = [*self.programs, *(x for _, x in self.extras.values())]
+        common = [p for p in self.programs[0].platforms if all(p in x.platforms for x in programs)]
+        if missing := sorted({*asked} - {*common}):
+            raise Unsupported(
+                f"{self.name}, which was loaded, has no programs for {', '.join(missing)}",
+                why=f"they were made for {', '.join(common)}, and are saved again as they are",
+                do=f"platforms={tuple(common)}, or save the model that it was made of",
+            )
+        return common
 
     def _arguments(self, state, args, kwargs, rng) -> tuple[int, list, Any]:
         """Returns (the number of the call that fits, its arrays, the numbers of its key)."""
@@ -173,16 +207,9 @@ class SavedSource(SourceBase):
         )
 
 
-def refuse_vmap(error: NotImplementedError, source: Source) -> None:
-    """Raises Unsupported if the error is JAX's about a program of ``jax.export`` under ``vmap``."""
-    if "call_exported" not in str(error):
-        return
-    raise Unsupported(
-        f"jax.vmap over {source.name}, which was loaded",
-        why="its programs are compiled, and JAX has no batching rule for them",
-        do="call it with the whole batch, for which it is saved with a size that is open: "
-        'model.save(folder, x, shapes={"x": "batch, ..."}); or one after the other: jax.lax.map',
-    ) from error
+def serialized(program: jax.export.Exported) -> bytes:
+    """Returns a program as bytes, with its derivative if it has one."""
+    return bytes(program.serialize(vjp_order=int(program.has_vjp())))
 
 
 def _narrowed(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:

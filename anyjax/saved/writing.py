@@ -16,14 +16,15 @@ from safetensors.flax import save_file
 from anyjax import multiprocess, trees
 from anyjax.dtypes import shape_of
 from anyjax.numerics.attention import in_blocks
-from anyjax.saved.about import text_of
+from anyjax.saved.checksum import Json
 from anyjax.saved.dimensions import symbolic
 from anyjax.saved.executables import Compilation, check_chips, on_gpu
 from anyjax.saved.executables import check as check_executables
 from anyjax.saved.executables import write as write_executables
 from anyjax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
+from anyjax.saved.metadata import text_of
 from anyjax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
-from anyjax.saved.signature import Json
+from anyjax.saved.source import SavedSource, serialized
 from anyjax.typing import PyTree
 
 
@@ -46,6 +47,8 @@ def save(
     ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``; calls with equal
     shapes after ``shapes`` are saved once.
     """
+    if isinstance(source, SavedSource):
+        platforms = source.platforms(() if platforms is PLATFORMS else platforms)
     check_platforms(platforms)
     if isinstance(executables, str):
         executables = (executables,)
@@ -65,7 +68,7 @@ def _write(source, params, state, folder, calls, sizes, platforms, extras, execu
         of_loaded = getattr(source, "extras", {})
         for name, (extra_about, program) in of_loaded.items():
             if programs.setdefault(name, extra_about) is extra_about:
-                (scratch / f"{name}.jax").write_bytes(program.serialize())
+                (scratch / f"{name}.jax").write_bytes(serialized(program))
         for name, arrays in (("params", params), ("state", state)):
             # safetensors writes the memory, which must be in C order
             ordered: dict[str, Any] = {k: np.asarray(v, order="C") for k, v in arrays.items()}
@@ -123,17 +126,21 @@ def _write_calls(
     for args, kwargs, rng in calls:
         example = jax.tree.leaves((args, kwargs))
         args, kwargs, applicable = symbolic(source, args, kwargs, *sizes)
-        description, program = export_call(source, params, state, args, kwargs, rng, platforms)
+        key_data = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
+        shapes = [*map(_of_size, jax.tree.leaves((args, kwargs)), example)]
+        if isinstance(source, SavedSource):
+            description, program, leaves = source.held(state, args, kwargs, rng)
+            shapes = [_of_size(x, x) for x in leaves]
+        else:
+            description, program = export_call(source, params, state, args, kwargs, rng, platforms)
         key = json.dumps([description["inputs"], description["rng"]])
         if key in described:
             continue
         name = f"call-{len(described)}"
         (scratch / f"{name}.jax").write_bytes(program)
-        shapes = [*map(_of_size, jax.tree.leaves((args, kwargs)), example)]
         arrays = [x for x in shapes if x is not None]
-        key_data = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
         compilations.append(Compilation(name, program, [arrays, key_data]))
-        described[key] = description | {"constraints": applicable}
+        described[key] = {"constraints": applicable} | description
     return [*described.values()], compilations
 
 

@@ -20,7 +20,6 @@ from anyjax.dtypes import canonical
 from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
-from anyjax.numerics.wide_integers import Checks
 from anyjax.source import SourceBase
 from anyjax.stablehlo.core.region import Region
 from anyjax.stablehlo.core.types import Type
@@ -50,7 +49,6 @@ class StableHLOSource(SourceBase):
 
     @property
     def name(self) -> str:
-        """The name of the module."""
         return self.run.module.name
 
     def in_mode(self, training: bool) -> StableHLOSource:
@@ -83,16 +81,19 @@ class StableHLOSource(SourceBase):
         for i, name in sorted(places.items()):
             values.insert(i, self._global(name))
 
+        written = trees.Written({}, set())
+
         def evaluate() -> tuple[list[Any], list[jax.Array]]:
-            checks = Checks()
-            flat = Run(self.run.module, checks).function("main", values)
-            return [jax.tree.map(jnp.asarray, x) for x in flat], [*checks]
+            run = Run(self.run.module, checked=True)
+            flat = run.function("main", values)
+            written.stepped |= run.checks.stepped
+            return [jax.tree.map(jnp.asarray, x) for x in flat], [*run.checks]
 
         operations = (x for f in self.run.module.functions.values() for x in f.operations)
         attends = any(x.name == "stablehlo.exponential" for x in operations)
         out, checks = evaluated(evaluate, values) if attends else evaluate()
-        out, holds = enforced(self.pack(out), checks)
-        return out, trees.Written({}, set(), holds)
+        out, written.holds = enforced(self.pack(out), checks)
+        return out, written
 
     def _global(self, name: str) -> np.ndarray:
         """Returns an argument that no caller passes: the index of this platform in the module's."""

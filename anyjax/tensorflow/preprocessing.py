@@ -197,7 +197,6 @@ def _shared(nodes: Iterable[Node], constants: set[str]) -> set[str]:
 
 
 def _write_node(graph: Any, node: Node) -> None:
-    """Adds a node to a ``GraphDef``."""
     count = sum(not x.startswith("^") for x in node.proto.input)  # without those of its gradient
     copy = graph.node.add()
     copy.CopyFrom(node.proto)
@@ -208,7 +207,6 @@ def _write_node(graph: Any, node: Node) -> None:
 
 
 def _unique(names: Iterable[str]) -> list[str]:
-    """Makes unique names of parameters."""
     unique: list[str] = []
     for name in names:
         base = re.sub(r"\W", "_", name.rpartition("/")[2] or name)

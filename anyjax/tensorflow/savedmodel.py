@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from anyjax.errors import BadCheckpoint, WrongArguments
 from anyjax.tensorflow.engine import files, metagraph
+from anyjax.tensorflow.engine.functions import restored_calls
 from anyjax.typing import PyTree
 
 FILES = ("saved_model.pb", "saved_model.pbtxt")
@@ -93,7 +94,6 @@ def read_graph(place: Path) -> Any:
 
 
 def _no_saved_model(place: Path) -> BadCheckpoint:
-    """Returns the error for a path that is no SavedModel."""
     if (place / "config.json").exists():
         return BadCheckpoint(
             f"{place} is a Hugging Face checkpoint, no SavedModel",
@@ -147,36 +147,55 @@ def choose(restored: PyTree, name: str | None) -> Any:
             why=str(error),
             do="export the model again",
         ) from error
-    if name is not None:
-        function = signatures.get(name, getattr(restored, name, None))
-        if function is None:
-            raise WrongArguments(
-                f"there is no signature {name!r}",
-                why="the model has "
-                + (", ".join(sorted({*signatures, *functions_of(restored)})) or "none"),
-                do="pass signature= with one of these names",
-            )
-        return function
-    if callable(restored):
+    usual = name or metagraph.usual_of(signatures)
+    if usual in signatures and (name is not None or not callable(restored)):
+        return signatures[usual]
+    if name is None and callable(restored):
         return restored
-    for usual in ("serving_default", *sorted(signatures)):
-        if usual in signatures:
-            return signatures[usual]
     names = functions_of(restored)
-    example = names[0] if names else "function"
+    usual = usual or (names[0] if len(names) == 1 and not signatures else None)
+    if usual in names:
+        return function_at(restored, usual)
+    if name is not None or len(signatures) > 1:
+        raise metagraph.no_signature(name, {*signatures, *names})
     raise WrongArguments(
         "the SavedModel has no signature",
         why="it was saved without one, and cannot be called itself; "
         f"functions in it are {', '.join(names) or 'none'}",
-        do=f"pass signature={example!r}, "
-        f"or anyjax.from_tensorflow(tf.saved_model.load(folder).{example})",
+        do=f"pass the name of one: anyjax.from_tensorflow(folder, signature={names[0]!r})"
+        if names
+        else "call its tf.function once before tf.saved_model.save, which saves graphs of calls",
     )
 
 
 def functions_of(restored: PyTree) -> list[str]:
-    """Returns the names of a restored object's own functions."""
-    attributes = {name: getattr(restored, name, None) for name in dir(restored) if name[0] != "_"}
-    return sorted(name for name, x in attributes.items() if hasattr(x, "concrete_functions"))
+    """Returns the names of a restored object's functions that have a graph, by dotted path."""
+    return sorted(name for name, x in _members(restored) if getattr(x, "concrete_functions", ()))
+
+
+def _members(root: PyTree) -> Iterator[tuple[str, Any]]:
+    """Yields the objects that a restored one holds, each under its first path."""
+    seen, pending = {id(root)}, [("", root)]
+    while pending:
+        path, value = pending.pop(0)
+        if isinstance(value, (list, tuple)):
+            items = [(str(i), x) for i, x in enumerate(value)]
+        else:
+            items = [(k, getattr(value, k, None)) for k in dir(value) if k[0] != "_"]
+        for name, item in items:
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            yield f"{path}{name}", item
+            if isinstance(item, (list, tuple, tf.__internal__.tracking.AutoTrackable)):
+                pending.append((f"{path}{name}.", item))
+
+
+def function_at(restored: PyTree, path: str) -> Any:
+    """Returns a function by its dotted path."""
+    for name in path.split("."):
+        restored = restored[int(name)] if name.isdigit() else getattr(restored, name)
+    return restored
 
 
 def call_of(function: object) -> tuple[tuple, dict[str, Any]]:
@@ -193,10 +212,7 @@ def call_of(function: object) -> tuple[tuple, dict[str, Any]]:
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
-    # a restored object has a function in the place of the method
-    restored = getattr(function, "__call__", None)  # noqa: B004
-    traced = getattr(function, "concrete_functions", getattr(restored, "concrete_functions", ()))
-    if traced:
+    if traced := restored_calls(function):
         return traced[0].structured_input_signature
     raise WrongArguments(
         "it is not known what the model is called with",

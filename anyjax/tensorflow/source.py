@@ -60,12 +60,10 @@ class TensorFlowSource(SourceBase):
 
     @property
     def module(self) -> Any:
-        """The converted object."""
         return self.function.owner
 
     @property
     def signature(self) -> inspect.Signature:
-        """The signature of the function."""
         return self.function.signature
 
     def in_mode(self, training: bool) -> TensorFlowSource:
@@ -126,7 +124,7 @@ class TensorFlowSource(SourceBase):
         flat, written, checks = evaluated(evaluate, inputs) if attends else evaluate()
         out, holds = enforced(concrete.pack(flat), checks)
         out = out if readings is None else readings.beside(out)
-        return out, trees.Written(written, set(written), holds)
+        return out, trees.Written(written, set(written), holds, stepped=run.checks.stepped)
 
     def start(self, *arguments: Any) -> Run:
         """Returns the run of one call; see ``Run``."""
@@ -240,6 +238,7 @@ def from_tensorflow(
         function = source
     else:
         function = function_of(source, signature, args, kwargs)
+        function.holds = source
     function.record_wide_dtypes(args, kwargs)
     if args or kwargs:
         traced = function.traced_for(*function.specs(args, kwargs)[0])
@@ -269,8 +268,14 @@ def function_of(
         return functions.of_keras(source, args, kwargs)
     if callable(source) and not isinstance(source, type):
         return functions.of_callable(source)
+    functions_of = (
+        k for k in dir(source) if hasattr(getattr(source, k, None), "get_concrete_function")
+    )
+    name = next(functions_of, "function") if isinstance(source, tf.Module) else None
     raise Unsupported(
         f"from_tensorflow takes a model, a function or a folder, not {source!r}",
         why="it cannot be called",
-        do="pass a Keras model, a tf.function or the folder of a SavedModel",
+        do=f"pass one of its functions: anyjax.from_tensorflow(module.{name})"
+        if name
+        else "pass a Keras model, a tf.function or the folder of a SavedModel",
     )

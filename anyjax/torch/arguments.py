@@ -59,6 +59,9 @@ def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArgume
     )
 
 
+OPERANDS = "unsupported operand type"
+
+
 @contextlib.contextmanager
 def explained(trace) -> Iterator[None]:
     """Turns torch's complaints about missing memory and unknown sizes into the DataDependent error
@@ -69,6 +72,8 @@ def explained(trace) -> Iterator[None]:
     except TypeError as error:
         if TRACED.search(str(error)) and not isinstance(error, AnyjaxError):
             raise trace.data_dependent("forward", [], error) from error
+        if trace.raised and OPERANDS in str(error):  # Python asks the other side
+            raise trace.raised from error
         if not trace.unknown or isinstance(error, AnyjaxError) or not UNKNOWN.search(str(error)):
             raise
         raise trace.unknown[-1].error() from error

@@ -102,6 +102,13 @@ class LinenProgram:
         self.module, variables = module.unbind()
         variables = linen.meta.unbox(variables)  # of axes that with_partitioning names
         self.name = type(module).__name__
+        if "params" in variables.get("params", {}):
+            raise WrongArguments(
+                f"{self.name} has a parameter or submodule called params",
+                where="the top of its variables",
+                why='Linen calls no module in whose variables "params" stands inside of "params"',
+                do="rename it, or put the module inside of another one and bind that",
+            )
         leaves, self.structure = jax.tree_util.tree_flatten_with_path(variables)
         names = [".".join(str(key.key) for key in path) for path, _ in leaves]
         values = dict(zip(names, (x for _, x in leaves)))
@@ -175,14 +182,13 @@ class FlaxModule(torch.nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """Returns the class of the Flax module."""
         return self.program.name
 
 
 def _functions(program: NnxProgram | LinenProgram) -> dict[bool, Callable]:
     """Returns the functions of tensors for evaluation and training."""
     in_mode = lambda training: from_jax(
-        lambda arrays, *rest: program(training, dict(arrays), *rest),
+        lambda arrays, *rest: program(training, dict(arrays), *rest)
     )
     return {training: in_mode(training) for training in (False, True)}
 

@@ -18,8 +18,11 @@ import torch
 
 from anyjax.errors import Unsupported
 from anyjax.torch.core import diagnostics
-from anyjax.torch.eager import crossing
-from anyjax.torch.eager.crossing import (
+from anyjax.torch.eager import torch_jax_views
+from anyjax.torch.eager.environment import Environment
+from anyjax.torch.eager.jittable import JittableModule
+from anyjax.torch.eager.moved import to_jax
+from anyjax.torch.eager.torch_jax_views import (
     call_jax,
     call_torch,
     gradient_checkpoint,
@@ -32,9 +35,6 @@ from anyjax.torch.eager.crossing import (
     torch_view_elem,
     wrap_jax_jit,
 )
-from anyjax.torch.eager.environment import Environment
-from anyjax.torch.eager.jittable import JittableModule
-from anyjax.torch.eager.moved import to_jax
 from anyjax.torch.jax_function import from_jax
 from anyjax.torch.torchax import extract_jax
 from anyjax.typing import PyTree
@@ -82,7 +82,7 @@ def j2t_autograd(
       >>> x.grad.tolist()
       [0.6000000238418579, 0.800000011920929]
     """
-    if call_jax is not crossing.call_jax:
+    if call_jax is not torch_jax_views.call_jax:
         raise Unsupported(
             "j2t_autograd with a call_jax of its own",
             why="the function runs where its arrays are",

@@ -20,28 +20,29 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from anyjax import trees
 from anyjax.calls.taps import Readings, Tap
-from anyjax.errors import Unsupported
+from anyjax.errors import AnyjaxError, Unsupported
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
 from anyjax.source import SourceBase, SourceCache
 from anyjax.torch import arguments
 from anyjax.torch.autograd import hooks, lost, requires_grad
-from anyjax.torch.autograd.tape import Tape, Unrecorded
+from anyjax.torch.autograd.tape import Tape
 from anyjax.torch.compat import hf_cache, hf_plans, jax_functions, module_calls
 from anyjax.torch.control_flow import branches
-from anyjax.torch.core import interop
+from anyjax.torch.core import interop, private
+from anyjax.torch.core.current_trace import GIVES_UP, Restart, restarted
 from anyjax.torch.core.dtypes import to_jax
-from anyjax.torch.core.lifting import array_of, inner, lift, value_in
+from anyjax.torch.core.lifting import inner, lift, value_in
+from anyjax.torch.core.modules import named_modules
 from anyjax.torch.core.precision import Option, Precision, precision_of
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent import int64
-from anyjax.torch.data_dependent.padded.padded import Padded
-from anyjax.torch.data_dependent.padded.split import Sizes
 from anyjax.torch.engine import census, compare_cache
 from anyjax.torch.engine.callback import check_on_missing
 from anyjax.torch.engine.session import LOCK, tracing
 from anyjax.torch.objects import walk
 from anyjax.torch.objects.functions import Function, as_module, original
+from anyjax.torch.sizes import result
 from anyjax.torch.state import shared_memory
 from anyjax.torch.state.slots import Slots
 from anyjax.torch.state.snapshot import Snapshot, in_mode
@@ -98,12 +99,12 @@ class TorchSource(SourceBase):
     @functools.cached_property
     def paths(self) -> dict[int, str]:
         """Paths of the submodules by ``id``."""
-        return {id(module): path for path, module in self.code.named_modules() if path}
+        return {id(module): path for path, module in named_modules(self.code).items() if path}
 
     @functools.cached_property
     def submodules(self) -> list[torch.nn.Module]:
         """The submodules that torch's hooks see."""
-        modules = [x for x in self.code.modules() if id(x) in self.paths]
+        modules = [x for x in named_modules(self.code).values() if id(x) in self.paths]
         return [x for x in modules if not isinstance(x, torch.jit.ScriptModule)]
 
     @functools.cached_property
@@ -177,12 +178,7 @@ class TorchSource(SourceBase):
         state_before = lambda name: state.get(name, self.slots.attributes.leaves().get(name))
         run = partial(branches.all_paths, forward, state_before)
         with LOCK, census.taken():  # of the tensors of this thread alone
-            try:
-                out = run()
-            except Unrecorded as end:
-                end.__traceback__ = None  # its frames hold tensors of a trace that is over
-                self.cache.notes[Tape] = True  # for all calls from now on
-                out = run()
+            out = self._knowing(run)
             if out[1]:
                 shared_memory.check(self.slots.overlapping, out[1])
             if uncarried.changes or uncarried.counts:
@@ -190,17 +186,31 @@ class TorchSource(SourceBase):
             uncarried.over()
         return out
 
+    def _knowing(self, run: Callable[[], tuple]) -> tuple[Any, trees.Written]:
+        """Returns the results of the first run that needs to know nothing more."""
+        while True:
+            try:
+                return run()
+            except Restart as end:
+                end.__traceback__ = None  # its frames hold tensors of a trace that is over
+                end.remember(self.cache.notes)
+            except (AnyjaxError, jax.errors.UnexpectedTracerError):
+                gives_up = self.cache.notes.get(GIVES_UP)
+                if gives_up is None or not gives_up(self.cache.notes):
+                    raise
+
     def _forward(self, weights, given, rng, uncarried, path) -> tuple[Any, trees.Written]:
         """Runs the module once, with these answers to conditions."""
         args, kwargs = given
         inputs = (*trees.names(args, kwargs, self.positional), "the parameters", trees.STATE)
         options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
         with tracing(rng, inputs, *options) as trace:
-            trace.path, trace.paths = path, self.paths
+            trace.path, trace.paths, trace.notes = path, self.paths, self.cache.notes
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
             with (
+                restarted(self.cache.notes),
                 self.slots.filled(tensors, self.training, uncarried) as read_state,
                 arguments.explained(trace),
                 jax_functions.explained(),
@@ -258,7 +268,7 @@ class TorchSource(SourceBase):
         trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
         unchecked = int64.unchecked(out) if trace.conditions else None
         is_tensor = lambda x: isinstance(x, torch.Tensor)
-        return jax.tree.map(_known, out, is_leaf=is_tensor), unchecked
+        return jax.tree.map(result.known, out, is_leaf=is_tensor), unchecked
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
@@ -302,13 +312,6 @@ class TorchSource(SourceBase):
         return self.module
 
 
-def _known(leaf: object) -> Any:
-    """Returns an output leaf: the array of a tensor, anything else as it is."""
-    if isinstance(leaf, (Sizes, Padded)):
-        leaf.refuse("a result")
-    return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
 def source_of(
     module: torch.nn.Module, on_missing: str = "error", precision: Option = "torch"
 ) -> TorchSource:
@@ -316,6 +319,7 @@ def source_of(
     return TorchSource(module, modes(module), on_missing, precision_of(precision))
 
 
+@private.uncompiled
 def from_torch(
     source: torch.nn.Module | Callable[..., object],
     *,
@@ -389,3 +393,8 @@ def from_torch(
         params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
         state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
     return Model(params, state | slots.optimizers.initial(), built)
+
+
+# Code that torch.compile watches may call a Model: Dynamo's graph ends there.
+for method in (Model.__call__, Model.apply):
+    private.uncompiled(method)

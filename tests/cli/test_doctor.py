@@ -34,6 +34,11 @@ def broken(name, problem="cannot be imported: SyntaxError"):
     return packages | {name: dataclasses.replace(packages[name], problem=problem)}
 
 
+def trap(packages=None, jax=JAX, **variables):
+    """All traps of a machine, as a text."""
+    return "\n".join(_traps.traps(packages or installed(), jax, variables))
+
+
 def feature(name, packages):
     return next(x for x in _packages.features(packages) if x.name == name)
 
@@ -119,26 +124,27 @@ def test_no_secret_is_printed(monkeypatch):
 def test_traps(monkeypatch):
     with monkeypatch.context() as sound:  # Python 3.11 and a CPU build of torch have no trap
         sound.setattr(_traps, "torch_cuda", lambda: None)
-        sound.setattr(_traps, "name_trap", lambda: "")
+        sound.setattr(_traps, "_version", lambda name: None)
         sound.setattr(_traps, "HIGH_RANK", {})
         sound.setattr(sys, "version_info", (3, 11, 14))
-        assert _traps.traps(installed(), JAX, {}) == []
-    assert "jaxlib 0.0.1 is installed" in _traps.library_trap(installed(jaxlib="0.0.1"))
-    assert "jaxlib 99.0 is installed" in _traps.library_trap(installed(jaxlib="99.0"))
-    assert "64-bit" in _traps.x64_trap(dataclasses.replace(JAX, x64=True))
-    assert "HTTPS_PROXY" in _traps.network_trap({"HTTPS_PROXY": "http://proxy"})
-    assert "HF_HUB_OFFLINE" in _traps.network_trap({"HF_HUB_OFFLINE": "1"})
+        assert trap() == ""
+    assert "jaxlib 0.0.1 is installed" in trap(installed(jaxlib="0.0.1"))
+    assert "jaxlib 99.0 is installed" in trap(installed(jaxlib="99.0"))
+    assert "64-bit" in trap(jax=dataclasses.replace(JAX, x64=True))
+    assert "HTTPS_PROXY" in trap(HTTPS_PROXY="http://proxy")
+    offline = trap(HTTPS_PROXY="http://proxy", HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE" in offline and "HTTPS_PROXY" not in offline
     monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    assert "import torch and transformers first" in _traps.order_trap(installed())
-    assert not _traps.order_trap(installed(tensorflow=None))
+    assert "import torch and transformers first" in trap(installed(tensorflow="2.21"))
+    assert "import torch and transformers first" not in trap(installed(tensorflow=None))
 
 
 def test_the_trap_of_seven_dimensions():
     assert high_rank.RELEASES == _traps.HIGH_RANK
     for version in _traps.HIGH_RANK:
-        assert f"jaxlib {version}" in _traps.rank_trap(installed(jaxlib=version))
+        assert f"jaxlib {version} can end a process" in trap(installed(jaxlib=version))
     for version in ("0.10.1", "0.12.0.1", None):
-        assert not _traps.rank_trap(installed(jaxlib=version))
+        assert "can end a process" not in trap(installed(jaxlib=version))
 
 
 def test_the_project_that_has_the_name_of_before(monkeypatch, tmp_path):
@@ -146,25 +152,23 @@ def test_the_project_that_has_the_name_of_before(monkeypatch, tmp_path):
     packages = installed()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     (tmp_path / "tojax.py").touch()
-    assert not _traps.name_trap()
+    assert "tojax" not in trap(packages)
     about = tmp_path / "tojax-1.0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.4\nName: tojax\nVersion: 1.0.1\n")
-    text = _traps.name_trap()
-    assert text.startswith("tojax 1.0.1 is another project") and "import anyjax" in text
-    assert text in _traps.traps(packages, JAX, {})
+    text = trap(packages)
+    assert "tojax 1.0.1 is another project" in text and "import anyjax" in text
 
 
 def test_traps_of_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(_traps, "torch_cuda", lambda: "12.8")
     monkeypatch.setattr(_traps, "NVIDIA", tmp_path / "nothing")
-    assert "a build for CUDA 12.8" in _traps.torch_trap(installed())
-    assert not _traps.gpu_trap(JAX, {})
+    assert "a build for CUDA 12.8" in trap() and "there is a GPU" not in trap()
     monkeypatch.setattr(_traps, "NVIDIA", tmp_path)
-    assert not _traps.torch_trap(installed())
-    assert 'pip install "jax[cuda13]"' in _traps.gpu_trap(JAX, {})
-    assert "unset JAX_PLATFORMS" in _traps.gpu_trap(JAX, {"JAX_PLATFORMS": "cpu"})
-    assert not _traps.gpu_trap(GPU, {})
+    assert "a build for CUDA" not in trap()
+    assert 'pip install "jax[cuda13]"' in trap()
+    assert "unset JAX_PLATFORMS" in trap(JAX_PLATFORMS="cpu")
+    assert "there is a GPU" not in trap(jax=GPU)
     assert _doctor._devices(GPU)[0] == "JAX device: 1 x gpu (H100), 85.00 GB each"
 
 
@@ -185,7 +189,7 @@ def test_the_build_of_torch_is_read_from_its_file(monkeypatch, tmp_path):
 def test_a_small_disk(monkeypatch):
     usage = _traps.shutil.disk_usage(Path.cwd())
     monkeypatch.setattr(_traps.shutil, "disk_usage", lambda path: usage._replace(free=2_000_000))
-    assert _traps.disk_trap().startswith("2.00 MB are free for the compilation cache")
+    assert "2.00 MB are free for the compilation cache" in trap()
 
 
 def test_the_hub_folder(monkeypatch):

@@ -8,7 +8,7 @@ import rich.console
 from typer.testing import CliRunner
 
 from anyjax import __main__, errors, explanations
-from anyjax.cli import _explain, app, options
+from anyjax.cli import _explain, app, writing
 from anyjax.errors import WrongValue
 
 NAMES = [*explanations.summaries()]
@@ -57,7 +57,7 @@ def test_a_terminal_gets_no_markdown(monkeypatch, capsys):
     wide = lambda: rich.console.Console(force_terminal=True, width=120)
     monkeypatch.setattr(_explain, "Console", wide)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    _explain.explain(options.Explain(name="MissingRng"))
+    _explain.explain(writing.Explain(name="MissingRng"))
     lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
     assert "What to do" in [x.strip() for x in lines]
     assert not [x for x in lines if x.startswith(("#", "```"))]

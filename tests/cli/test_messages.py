@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from anyjax import cli
+from anyjax.errors import Unsupported
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples/tiny-llama"
@@ -136,13 +137,18 @@ def test_nan_on_both_sides_is_no_disagreement(anyjax, tmp_path):
 
 
 def test_nan_on_one_side_is_one():
-    from anyjax.cli._run import _difference
+    from anyjax.cli._run import difference
 
     one, two = np.array([1.0, np.nan, np.inf]), np.array([1.0, 2.0, np.inf])
-    assert _difference({"x": one}, {"x": one}) == (0.0, "x")
-    assert _difference({"x": two}, {"x": np.array([1.0, 3.0, np.inf])}) == (0.5, "x")
+    assert difference({"x": one}, {"x": one}) == (0.0, "x")
+    assert difference({"x": two}, {"x": np.array([1.0, 3.0, np.inf])}) == (0.5, "x")
     for want, got in ((one, two), (two, one)):
-        assert _difference({"x": want}, {"x": got})[0] == float("inf")
+        assert difference({"x": want}, {"x": got})[0] == float("inf")
+    assert difference({"x": one}, {"x": one[:1]})[0] == float("inf")
+    turned = np.array([1 + 1j]), np.array([1 - 1j])
+    assert difference({"x": turned[0]}, {"x": turned[1]})[0] > 1
+    with pytest.raises(Unsupported, match="nothing to compare"):
+        difference({"x": np.array(["text"])}, {"x": np.array(["text"])})
 
 
 @pytest.mark.parametrize(("name", "near"), [("nosuchop", ""), ("linaer", "aten.linear.default")])
@@ -151,6 +157,12 @@ def test_unknown_operators(anyjax, name, near):
     assert (code, out) == (2, "")
     assert f"no operator has '{name}' in its name" in err
     assert near in err
+
+
+def test_operators_of_two_frameworks(anyjax):
+    code, out, err = anyjax("ops", "--tensorflow", "--onnx", "Conv")
+    assert (code, out) == (1, "")
+    assert assert_four_lines(err)[0] == "error: --tensorflow with --onnx"
 
 
 def test_unknown_operators_of_tensorflow(anyjax):

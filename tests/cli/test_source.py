@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import anyjax as package
-from anyjax.cli import _source
+from anyjax.cli.sources import kind_of
+from anyjax.cli.sources.checkpoint import resolve
 from tests.cli.test_messages import DEMO, anyjax, assert_four_lines
 
 __all__ = ["anyjax"]  # the fixture
@@ -55,7 +56,7 @@ def test_a_relative_base_lies_above_the_adapter(adapter, tmp_path, monkeypatch):
     config = json.loads(file.read_text()) | {"base_model_name_or_path": "models/base"}
     file.write_text(json.dumps(config))
     monkeypatch.chdir("/")
-    assert _source.resolve(str(moved)).path == tmp_path / "models" / "base"
+    assert resolve(str(moved)).path == tmp_path / "models" / "base"
 
 
 @pytest.mark.parametrize("base", ["/no/such/folder", "no_such/model"])
@@ -100,12 +101,80 @@ def test_what_export_wrote(anyjax, tmp_path):
 @pytest.mark.parametrize("form", ["folder", "file"])
 def test_inspect_of_tensorflows_models(anyjax, tmp_path, form):
     keras = pytest.importorskip("keras")
-    made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    layers = [keras.layers.Dense(4), keras.layers.Dense(2)]  # their variables have the same names
+    made = keras.Sequential([keras.layers.Input((3,)), *layers])
     place = tmp_path / ("net" if form == "folder" else "net.keras")
     with warnings.catch_warnings(action="ignore"):  # Keras's own, of numpy
         made.export(place, verbose=False) if form == "folder" else made.save(place)
         code, out, err = anyjax("inspect", place)
         told = json.loads(anyjax("inspect", place, "--json")[1])
     assert code == 0, err
-    assert "float32[?, 3]" in out and "2 variables" in out
-    assert [3, 2] in [x["shape"] for x in told["variables"].values()]
+    assert "float32[?, 3]" in out and "4 variables" in out
+    variables = told["variables"].values()
+    assert sorted(x["shape"] for x in variables) == [[2], [3, 4], [4], [4, 2]]
+    assert {x["dtype"] for x in variables} == {"float32"}
+
+
+def test_variables_that_only_functions_hold(anyjax, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    module = tf.Module()
+    module.w = tf.Variable([[2.0], [3.0]], name="w")
+    spec = tf.TensorSpec([None, 2], name="x")
+    module.serve = tf.function(lambda x: {"y": x @ module.w}, input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.serve)
+    told = json.loads(anyjax("inspect", tmp_path, "--json")[1])
+    assert told["variables"] == {"w": {"dtype": "float32", "shape": [2, 1]}}
+
+
+def test_a_graph_without_signatures(anyjax, tmp_path):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "frozen.pb").touch()
+    for verb in ("run", "inspect", "explore"):
+        code, _, err = anyjax(verb, tmp_path / "frozen.pb")
+        assert code == 1 and "from_tensorflow(file)" in assert_four_lines(err)[-1]
+
+
+FOREIGN = [
+    ("run", "net.keras", ["--dtype", "float32"], "--dtype for a TensorFlow model"),
+    ("run", "net.onnx", ["--signature", "x"], "--signature for an ONNX model"),
+    ("run", "net.onnx", ["-p", "x", "-n", "3"], "--prompt and --max-new-tokens for an ONNX model"),
+    ("inspect", "net.onnx", ["--task", "x"], "--task for an ONNX model"),
+    ("explore", "net.keras", ["--no-weights"], "--no-weights for a TensorFlow model"),
+    ("explore", "net.onnx", ["--length", "9"], "--length for an ONNX model"),
+    ("run", DEMO, ["--signature", "x"], "--signature for a checkpoint"),
+    ("generate", "saved", ["--dtype", "float32", "-p", "x"], "--dtype for a saved model"),
+]
+
+
+@pytest.mark.parametrize(("verb", "source", "options", "what"), FOREIGN)
+def test_options_that_a_kind_does_not_have(
+    anyjax, tmp_path, monkeypatch, verb, source, options, what
+):
+    monkeypatch.chdir(tmp_path)
+    Path("saved").mkdir()
+    Path("saved/model.json").write_text("{}")
+    code, out, err = anyjax(verb, source, *options)
+    assert (code, out) == (1, "")
+    assert assert_four_lines(err)[0] == f"error: {what}"
+
+
+def test_kinds_of_sources(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, file in {
+        "net": "saved_model.pb",
+        "kept": "model.json",
+        "base": "config.json",
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    kinds = {
+        "net": "tensorflow",
+        "kept": "saved",
+        "base": "hf",
+        "x.onnx": "onnx",
+        "x.h5": "tensorflow",
+    }
+    for name, kind in kinds.items():
+        assert kind_of(str(tmp_path / name)) == kind_of(f"~/{name}") == kind
+        assert kind_of(f"~/{name}", ("hf",)) == "hf"
+    assert kind_of("owner/name") == kind_of("x.mlir") == "hf"

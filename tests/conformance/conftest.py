@@ -29,8 +29,32 @@ def pytest_collection_modifyitems(config, items):
         recorder.add_totals(counts)
 
 
+# Of the tests of `anyjax.verify`: what a case that passes is, and what one that fails is not.
+VERIFIED = {
+    "test_a_fault_is_told": "of {} planted faults {} are told",
+    "test_a_healthy_model_is_not_blamed": "of {} healthy models {} are found equal",
+}
+
+
+def verified(terminalreporter):
+    """Yields how many planted faults are told, and how many healthy models are not blamed."""
+    counts = defaultdict(Counter)
+    for status, reports in terminalreporter.stats.items():
+        for report in (r for r in reports if getattr(r, "when", None) == "call"):
+            name = report.nodeid.rpartition("::")[2].partition("[")[0]
+            counts[name][status] += name in VERIFIED
+    for name, text in VERIFIED.items():
+        count = sum(counts[name][x] for x in ("passed", "failed", "xfailed"))
+        if count:
+            passed = counts[name]["passed"]
+            yield text.format(f"{count:,}", f"{passed:,} ({passed / count:.1%})")
+
+
 def pytest_terminal_summary(terminalreporter):
     from tests.conformance.op_db import heading, row
+
+    for line in verified(terminalreporter):
+        terminalreporter.write_line(line)
 
     suites = defaultdict(Counter)
     for reports in terminalreporter.stats.values():

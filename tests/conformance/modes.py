@@ -7,6 +7,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 from torch.testing._internal import common_methods_invocations
@@ -15,8 +16,8 @@ import anyjax
 from anyjax.errors import DataDependent
 from anyjax.torch import interop as interop_of_users
 from anyjax.torch.core import interop
+from anyjax.torch.dynamo import dynamic
 from anyjax.torch.dynamo.backend import compile_graph, settings_of
-from anyjax.torch.dynamo.buckets import program as bucket_program
 from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
 from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefined
 
@@ -28,15 +29,28 @@ class Eager(Exception):
     """Right, but only outside jit: the values decide shapes."""
 
 
+class OfCount(DataDependent):
+    """A program's result is all elements that there can be, which the mode ``chosen`` looks at."""
+
+
 def of_jax(case: Case):
     """The sample as a function of arrays that gives a list of arrays."""
     model = anyjax.from_torch(case.function)
 
     def function(*xs):
         with mock.patch.object(common_methods_invocations, "wrapper_set_seed", unseeded):
-            return arrays_in(model.apply({}, *xs, rng=jax.random.key(KEY)))
+            out = model.apply({}, *xs, rng=jax.random.key(KEY))
+        if any(map(is_counted, jax.tree.leaves(out, is_leaf=is_counted))):
+            raise OfCount(
+                "a result", where="modes.py:1", why="see chosen", do="run it outside of jit"
+            )
+        return arrays_in(out)
 
     return function
+
+
+def is_counted(x) -> bool:
+    return isinstance(x, anyjax.CountedArray)
 
 
 def unseeded(op, *args, **kwargs):
@@ -268,7 +282,7 @@ def on_jax_grad(case: Case, jit: bool) -> str | None:
 
 def bucketed(case: Case, jit: bool) -> str | None:
     """Compares the same for dynamic sizes, each of which is padded."""
-    with mock.patch.object(bucket_program, "bucket", lambda size: size + 3):
+    with mock.patch.object(dynamic, "bucket", lambda size: size + 3):
         return compiled(case, jit, dynamic=True)
 
 
@@ -307,7 +321,60 @@ def compiled(case: Case, jit: bool, dynamic: bool = False) -> str | None:
     return compare(want, [interop.to_jax(x) for x in got], case.size, lambda: map(grad64, EXACT))
 
 
+def chosen(case: Case, jit: bool) -> str | None:
+    """Compares the outputs where a mask, known to the program alone, chose the rows of all tensors
+    that have as many as the first one; those that it left out are NaN.
+    """
+    count = next((len(x) for x in case.tensors if x.dim()), 0)
+    if not count or undefined(case):
+        return None
+    with torch.no_grad():
+        want = attempt(case.function, *case.fresh())
+    mask = torch.tensor([False, *[True] * (count - 1), False, True, False])
+    places = [i for i, x in enumerate(case.tensors) if x.dim() and len(x) == count]
+    longer = [*case.fresh()]
+    for i in places:
+        rows = longer[i].new_full((len(mask), *longer[i].shape[1:]), 0)
+        rows = rows.masked_fill(~mask.view(-1, *[1] * (rows.dim() - 1)), junk(rows.dtype))
+        rows[mask] = longer[i]
+        longer[i] = rows
+
+    def function(mask, *tensors):
+        rows = [x[mask] if i in places else x for i, x in enumerate(tensors)]
+        return case.function(*rows)
+
+    model = anyjax.from_torch(function)
+    try:
+        out = jax.jit(model.apply)({}, *(interop.to_jax(x) for x in (mask, *longer)))
+    except DataDependent:
+        raise Eager from None
+    leaves = jax.tree.leaves(out, is_leaf=is_counted)
+    wanted = tensors_in(want)
+    assert len(leaves) == len(wanted), f"{len(leaves)} outputs, torch {len(wanted)}"
+    got = [that_count(x, y) for x, y in zip(leaves, wanted)]
+    exact = lambda: [tensors_in(case.wide(*f(case.fresh()))) for f in EXACT]
+    if isinstance(want, (bool, int, float, complex)) and got:
+        want = torch.tensor(want, dtype=case.tensors[0].dtype)
+    with torch.no_grad():
+        return compare(tensors_in(want), got, case.size, exact)
+
+
+def junk(dtype: torch.dtype):
+    """Returns a number that nothing may be computed from."""
+    return float("nan") if dtype.is_floating_point or dtype.is_complex else dtype is not torch.bool
+
+
+def that_count(x, like: torch.Tensor):
+    """Returns the elements of a result that count, which are those of another one."""
+    if not isinstance(x, anyjax.CountedArray):
+        return x
+    open_ = [n for n, most in zip(like.shape, x.values.shape) if n != most]
+    counts = [int(n) for n in np.atleast_1d(x.length)]
+    assert set(open_) <= set(counts) <= set(like.shape), f"{counts} count, torch {like.shape}"
+    return x.values[tuple(map(slice, like.shape))]
+
+
 MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap, "compiled": compiled}
-MODES |= {"bucketed": bucketed}
+MODES |= {"bucketed": bucketed, "chosen": chosen}
 MODES |= {"on_jax": on_jax, "on_jax_grad": on_jax_grad}
 __all__ = ["MODES", "Eager", "TorchFails"]

@@ -77,6 +77,21 @@ def test_sizes_with_names_are_none(tmp_path):
     assert_close(grads, want, reduction=24, scale=1.0)
 
 
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_layers_of_keras(tmp_path, kind):
+    """TensorFlow's own kernels count the steps while TensorFlow traces the program."""
+    layers = pytest.importorskip("keras").layers
+    cell = {"gru": layers.GRU, "lstm": layers.LSTM}[kind]
+    steps = layers.Bidirectional(cell(4, return_sequences=True)), cell(2, go_backwards=True)
+    net = layers.Input((6, 3)), layers.Masking(), *steps
+    net = pytest.importorskip("keras").Sequential(net)
+    x = draw((2, 6, 3)).astype("f")
+    x[0, 4:] = 0
+    to_savedmodel(anyjax.from_tensorflow(net), tmp_path / "net", x)
+    back = anyjax.from_tensorflow(tmp_path / "net")
+    assert_close(back(x)["output"], net(x).numpy(), reduction=64)
+
+
 def test_a_language_model(tmp_path):
     module, inputs = tiny.build("llama")
     model, ids = anyjax.from_torch(module), inputs["input_ids"].numpy()

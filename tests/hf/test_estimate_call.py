@@ -8,7 +8,7 @@ import pytest
 import transformers as tf
 
 from anyjax.errors import BadCheckpoint, WrongArguments, WrongValue
-from anyjax.hf.estimate_call import abstract_model, traced_call
+from anyjax.hf.estimate_call import abstract_model, checked_length, traced_call
 from anyjax.parallel._estimate import estimate_traced, input_specs, mesh_for
 from tests.parallel.running import folder
 
@@ -95,3 +95,9 @@ def test_mistakes(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nothing"}))
     with pytest.raises(BadCheckpoint, match="does not know the model type"):
         abstract_model(str(tmp_path))
+
+
+def test_a_model_without_a_last_position(tmp_path):
+    config = tf.XLNetConfig(vocab_size=32, d_model=8, n_layer=1, n_head=2, d_inner=8)
+    config.save_pretrained(tmp_path)
+    checked_length(abstract_model(str(tmp_path)), 10**6)

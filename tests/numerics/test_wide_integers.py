@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anyjax.errors import Unsupported
+from anyjax.errors import UncheckedValues, Unsupported
 from anyjax.numerics.conditions import enforced
 from anyjax.numerics.wide_integers import Checks, fit
 
@@ -63,4 +63,5 @@ def test_a_loop_keeps_its_conditions():
 
     with jax.ensure_compile_time_eval():
         checks = Checks()
-    assert jax.lax.cond(True, body, body, SMALL).tolist() == [25, 1] and not checks
+    with pytest.warns(UncheckedValues, match="Mul of 64-bit integers inside a loop or branch"):
+        assert jax.lax.cond(True, body, body, SMALL).tolist() == [25, 1] and not checks

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import anyjax
-from anyjax.errors import DataDependent, MissingRng, Unsupported, WrongArguments
+from anyjax.errors import (
+    DataDependent,
+    MissingRng,
+    StaticArgument,
+    UncheckedValues,
+    Unsupported,
+    WrongArguments,
+)
 from tests.onnx.agree import model, normal
 
 TEXT = """net (float[n, 8] x) => (float[n, 4] y)
@@ -100,6 +107,16 @@ def test_sources_and_examples(proto, net, tmp_path):
         anyjax.from_onnx(proto, X[:, :7])
 
 
+def test_examples_that_decide_shapes():
+    shape = np.array([3, 2])
+    text = "m (float[n, k] x, int64[2] shape) => (float[a, b] y) {y = Reshape(x, shape)}"
+    converted = anyjax.from_onnx(model(text), X[:2, :3], shape)
+    with pytest.warns(StaticArgument):
+        assert converted(X[:2, :3], shape).shape == (3, 2)
+    with pytest.raises(DataDependent, match="NonZero"):
+        anyjax.from_onnx(model("m (float[n] x) => (int64[1, a] y) {y = NonZero(x)}"), X[0])
+
+
 def test_wrong_arguments(net):
     np.testing.assert_array_equal(net(x=X), net(X))
     with pytest.raises(WrongArguments, match=r"missing a required argument: 'x'"):
@@ -153,17 +170,64 @@ def test_random_operators_take_a_key():
         converted(np.zeros(50, np.float32))
 
 
-@pytest.mark.parametrize("node", ["Mul(a, a)", "MatMul(a, a)", "ReduceSum(b)", "Cast<to=7>(f)"])
+WIDE: dict = dict.fromkeys(
+    [
+        "Add(a, b)", "Mul(a, b)", "Sum(a, b, a)", "Pow(a, c)", "MatMul(m, m)", "Gemm(m, m)",
+        'Einsum<equation="i,i->">(a, b)', "CumSum(a, z)", "ReduceSum(a)", "ReduceProd(a)",
+        "ReduceL1(a)", "ReduceSumSquare(a)", 'ScatterElements<axis=0, reduction="add">(a, i, b)',
+        'ScatterND<reduction="mul">(a, j, b)', "Cast<to=7>(f)", "Cast<to=7>(u)",
+    ],
+    None,
+)  # fmt: skip
+WIDE |= {
+    "Sub(a, b)": {"b": -1},
+    "Neg(a)": {"a": -2},
+    "Abs(a)": {"a": -2},
+    "ReduceL2(a)": {"a": 1.9},
+}
+WIDE |= {"Div(a, b)": {"a": -2, "b": -(2.0**-30)}, "Add(a, one)": {"a": 2 - 2**-30}}
+
+
+@pytest.mark.parametrize("node", WIDE)
 def test_integers_that_32_bits_do_not_hold(node):
-    text = "m (int64[2] a, int64[3] b, float[1] f) => (int64[n] z, float[1] g) "
-    run = anyjax.from_onnx(model(f"{text}{{ z = {node} g = Relu(f) }}"))
-    small = {"a": np.int64([5, 2]), "b": np.int64([1, 2, 3]), "f": np.float32([3])}
-    large = {"a": small["a"] * 2**28, "b": small["b"] * 2**29, "f": np.float32([3e9])}
+    """Each has values of 2**30, or as many times that as the table says."""
+    inputs = "int64[2] a, int64[2] b, int64[2,2] m, float[1] f, uint32[1] u, float[1] x"
+    text = f"m ({inputs}) => (int64[n] z, float[1] g) {{ z = {node} g = Relu(x) }}"
+    constants = {"c": [2, 1], "z": 0, "i": [0, 0], "j": [[0], [0]], "one": [1]}
+    names = {x.strip("() ") for x in node.replace("(", ",").split(",")}
+    run = anyjax.from_onnx(
+        model(text, weights={k: np.int64(v) for k, v in constants.items() if k in names})
+    )
+    scale = lambda name: (WIDE[node] or {}).get(name, 1) * 2**30
+    large = {"a": np.int64([scale("a")] * 2), "b": np.int64([scale("b"), 2]), "x": np.float32([1])}
+    large |= {
+        "m": np.int64([[2**30, 1], [5, 2**30]]),
+        "f": np.float32([3e9]),
+        "u": np.uint32([2**31]),
+    }
+    small = {k: (x % 7 + 2).astype(x.dtype) for k, x in large.items()}
     assert np.isfinite(run(**small)["g"]).all()
-    for call in (run, lambda **x: run.apply({}, **x)):
+    for call in (run, lambda **x: run.apply({}, **jax.tree.map(jnp.asarray, x))):
         with pytest.raises(Unsupported, match="jax_enable_x64"):
             call(**large)
-    assert np.isnan(jax.jit(run.apply)({}, **large)["g"]).all()
+    if "one" not in node:  # a next position, which a program does not check
+        assert np.isnan(jax.jit(run.apply)({}, **large)["g"]).all()
+
+
+def test_products_in_a_branch_say_that_they_are_not_checked():
+    branch = "then_branch = t () => (int64[1] y) { y = Mul(a, a) }"
+    other = "else_branch = e () => (int64[1] y) { y = Identity(a) }"
+    run = anyjax.from_onnx(
+        model(f"m (int64[1] a, bool b) => (int64[1] z) {{ z = If<{branch}, {other}>(b) }}")
+    )
+    with pytest.warns(UncheckedValues, match="Mul of 64-bit integers inside a loop or branch"):
+        jax.jit(run.apply)({}, np.int64([3]), np.True_)
+
+
+def test_the_mean_of_integers_does_not_wrap():
+    run = anyjax.from_onnx(model("m (int64[3] a) => (int64[1] z) { z = ReduceMean(a) }"))
+    a = np.int64([2**30 + 7, 5, 2**30 + 7])
+    assert run(a).item() == a.sum() // 3
 
 
 def test_integers_of_32_bits_wrap():

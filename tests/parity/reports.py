@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 import anyjax
+from anyjax.compare.differences import Error
+from anyjax.compare.judge import Comparison, Passes
+from anyjax.compare.side import Passed
 from anyjax.parity import Report
-from anyjax.parity.judge.compare import Comparison, Passes
-from anyjax.parity.judge.errors import Error
-from anyjax.parity.sides.side import Passed
 
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 HOSTILE = "</script><img src=x onerror=alert(1)>"

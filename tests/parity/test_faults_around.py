@@ -15,8 +15,8 @@ import torch
 import transformers
 
 import anyjax
+from anyjax.compare import store
 from anyjax.hf.generation.request.private import CACHE
-from anyjax.parity.sides import store
 from anyjax.transforms import quantize, roll
 from tests.parity.test_faults import IDS, MASK, TEXT, gpt2, llama, randomized
 from tests.sampling import further

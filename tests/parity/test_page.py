@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from anyjax.compare.differences import Error, distances
+from anyjax.compare.judge import Passes
+from anyjax.compare.side import Passed
 from anyjax.errors import NotWritten
-from anyjax.parity.judge.compare import Passes
-from anyjax.parity.judge.errors import Error
-from anyjax.parity.report.page import CELLS, COLUMNS, MAPS, difference
-from anyjax.parity.sides.side import Passed
+from anyjax.parity.report.page import CELLS, COLUMNS, MAPS
 from tests.parity.reports import HOSTILE, comparison, faulty, passes, report
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_finite_is_told(tmp_path):
 
 def test_differences_of_equal_infinities_are_0():
     inf, nan = np.inf, np.nan
-    got = difference(np.array([inf, nan, inf, nan, 1]), np.array([inf, nan, -inf, 1, 1.5]))
+    got = distances(np.array([inf, nan, inf, nan, 1]), np.array([inf, nan, -inf, 1, 1.5]))
     assert got.tolist() == [0, 0, inf, inf, 0.5]
 
 

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from anyjax.parity.judge.errors import Error
-from anyjax.parity.judge.predictions import predictions
+from anyjax.compare.differences import Error
+from anyjax.parity.predictions import predictions
 from tests.browser import Window
 from tests.parity.reports import HOSTILE, comparison, faulty, passes, report, wide_report
 

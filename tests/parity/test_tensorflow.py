@@ -155,7 +155,7 @@ def test_saved_models_and_golden_values(tmp_path):
 
 
 def test_a_node_without_a_kernel_is_noted_and_not_judged(monkeypatch):
-    from anyjax.parity.sides import tensorflow_side
+    from anyjax.compare.sides import tensorflow_side
 
     compute = tensorflow_side.kernel
 

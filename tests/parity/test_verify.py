@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import anyjax
+from anyjax.compare import store
+from anyjax.compare.differences import error
 from anyjax.errors import BadCheckpoint, MissingRng, Unsupported, WrongArguments
-from anyjax.parity.judge.errors import error
-from anyjax.parity.sides import store
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -239,6 +239,7 @@ def test_training_with_torchs_masks():
     assert "masks on both sides: drop, drop#1" in str(report)
     assert not module.training
     assert torch.equal(module.norm.running_mean, statistics)
+    assert module.norm.num_batches_tracked == 0
     assert torch.equal(torch.get_rng_state(), generator)
     dropped = report.passes.actual.values["drop"][0]
     assert "drop" not in [x.path for x in report.modules] and dropped.shape == (6, 8)

@@ -4,7 +4,8 @@ python -m tests.processes.costs > tests/expect/costs.json
 
 By model: equations of the traced program, operations of its StableHLO by kind, compilations of a
 conversion, of the first call and of the second, and calls of anyjax's own Python functions during a
-trace. Process and seed are fresh, as caches and sets would change the counts.
+trace. Process and seed are fresh, as caches and sets would change the counts. "load" counts the
+modules of anyjax that the first from_pretrained of a process imports.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -151,6 +153,17 @@ def costs(make: Callable[[], Case]) -> dict[str, object]:
     return numbers | dict(sorted(kinds.items()))
 
 
+def load() -> dict[str, int]:
+    """Number of anyjax's modules after a checkpoint is loaded, in a process of its own."""
+    code = """if True:
+        import sys, anyjax
+        anyjax.from_pretrained("examples/tiny-llama")
+        print(sum(name.partition(".")[0] == "anyjax" for name in sys.modules))
+    """
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {"modules of anyjax": int(out.stdout)}
+
+
 def versions() -> dict[str, str]:
     """Versions that the counts are those of, as constraints.txt writes them."""
     number = lambda name: metadata.version(name).partition("+")[0]
@@ -159,5 +172,5 @@ def versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    figures = {make.__name__: costs(make) for make in CASES}
+    figures = {make.__name__: costs(make) for make in CASES} | {"load": load()}
     print(json.dumps({"versions": versions()} | figures, indent=1))

@@ -83,11 +83,12 @@ def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
     heavy |= {name for name, package in optional.items() if find_spec(package) is None}
     files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "anyjax").rglob("*.py"))
     modules = [m for m in map(house.module_name, files) if house.unit(m) not in heavy]
-    sides = ("torch_side", "torch_operators", "wide", "dropout", "tensorflow_side")
     of_frameworks = (
         "anyjax.flax.codegen",
-        *(f"anyjax.parity.sides.{name}" for name in sides),
-        "anyjax.parity.judge.operators",
+        "anyjax.compare.recorders.torch_",
+        "anyjax.compare.sides.t",
+        "anyjax.compare.torch_modes.",
+        "anyjax.parity.operators",
         "anyjax.parity.reproduce.",
     )
     modules = [m for m in modules if not m.startswith(of_frameworks)]

@@ -21,8 +21,8 @@ from anyjax.errors import (
 from anyjax.numerics import attention
 from anyjax.numerics.attention import KERNELS
 from anyjax.saved import executables
-from anyjax.saved.about import text_of
 from anyjax.saved.folder import digest
+from anyjax.saved.metadata import text_of
 from tests.models import tiny
 
 

@@ -13,7 +13,7 @@ import torch
 import anyjax
 from anyjax.errors import BadCheckpoint, NotWritten, Unsupported, WrongArguments, WrongValue
 from anyjax.saved import writing
-from anyjax.saved.about import text_of
+from anyjax.saved.metadata import text_of
 
 pytestmark = pytest.mark.sample(every=2)
 

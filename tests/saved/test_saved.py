@@ -9,6 +9,7 @@ import torch
 
 import anyjax
 from anyjax.errors import Unsupported, WrongArguments
+from anyjax.saved.programs import exported
 from tests.tolerance import assert_close
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -132,3 +133,42 @@ def test_pickles(tmp_path):
     zeros = {k: np.zeros_like(v) for k, v in back.params.items()}
     np.testing.assert_array_equal(back(X[:2]), model(X[:2]))
     assert not back.apply(zeros, X).any()
+
+
+@pytest.mark.parametrize("again", [{}, {"platforms": ("cpu",)}, {"shapes": {"input": "n, ..."}}])
+def test_a_loaded_model_is_saved_again(tmp_path, again):
+    module, x = torch.nn.Linear(3, 2), np.ones((4, 3), np.float32)
+    options = {"shapes": {"input": "n, ..."}, "platforms": ("cpu", "tpu")}
+    anyjax.from_torch(module).save(tmp_path / "m", x, **options)
+    model = anyjax.load(tmp_path / "m")
+    model = model.with_params({k: 2 * v for k, v in model.params.items()})
+    model.save(tmp_path / "again", x, **again)
+    back = anyjax.load(tmp_path / "again")
+    want = 2 * module(torch.ones(7, 3)).detach().numpy()
+    np.testing.assert_allclose(back(np.ones((7, 3), np.float32)), want, rtol=1e-5)
+    slope = jax.grad(lambda params: back.apply(params, x).sum())(dict(back.params))
+    np.testing.assert_allclose(slope["bias"], [4, 4])
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "said"),
+    [
+        ((4, 3), {"platforms": ("cpu", "cuda")}, "has no programs for cuda"),
+        ((5, 3), {}, "no program was saved for"),
+        ((4, 3), {"shapes": {"input": "n, ..."}}, "open sizes|no program was saved for"),
+    ],
+)
+def test_programs_that_a_loaded_model_lacks(tmp_path, args, options, said):
+    x = np.ones((4, 3), np.float32)
+    anyjax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path / "m", x, platforms=("cpu",))
+    model = anyjax.load(tmp_path / "m")
+    with pytest.raises((Unsupported, WrongArguments), match=said):
+        model.save(tmp_path / "again", np.ones(args, np.float32), **options)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_loaded_model_inside_of_a_program_for_other_platforms(tmp_path):
+    x = np.ones((4, 3), np.float32)
+    anyjax.from_torch(torch.nn.ReLU()).save(tmp_path / "m", x, platforms=("cpu",))
+    with pytest.raises(Unsupported, match=r"a model that was loaded(?s:.*)give platforms="):
+        exported(anyjax.load(tmp_path / "m"), ("tpu",))(x)

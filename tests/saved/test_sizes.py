@@ -177,3 +177,16 @@ def test_expressions(text, sizes, want):
 def test_an_expression_is_no_code():
     with pytest.raises((ValueError, KeyError)):
         dimensions.value("__import__('os').getpid()", {})
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: x.prod(0), r"'n' used in a context.*fix that size in shapes="),
+        (lambda x: x[:8] if x.shape[0] >= 8 else x, r'constraints=\("n >= 8",\)'),
+    ],
+)
+def test_errors_say_what_decides_a_size(tmp_path, function, said):
+    x = np.ones((3, 4), np.float32)
+    with pytest.raises(Unsupported, match=f"(?s){said}"):
+        anyjax.from_torch(function).save(tmp_path / "m", x, shapes={"x": "n, ..."})

@@ -91,3 +91,38 @@ def test_integers_that_32_bits_do_not_hold():
         with pytest.raises(Unsupported, match=r"multiply gives 64-bit integers beyond"):
             call(np.int64([2**20]), wraps)
     assert np.isnan(jax.jit(model.apply)({}, np.int64([2**20]), wraps)[2]).all()
+
+
+ROW = np.array([0, 0])
+WIDE = {
+    "add": lambda x: x + x,
+    "negate": lambda x: -(-x - x),
+    "divide": lambda x: jax.lax.div(-x - x, x * 0 - 1),
+    "power": lambda x: x**2,
+    "dot_general": lambda x: jnp.vdot(x, x),
+    "reduce": jnp.sum,
+    "a product": jnp.prod,
+    "reduce_window": jnp.cumsum,
+    "shift_left": lambda x: x << 1,
+    "scatter": lambda x: x.at[ROW].add(x),
+    "a product scattered": lambda x: x.at[ROW].multiply(x),
+    "convert": lambda x: (x.astype("float32") * 4).astype("int64"),
+    "of uint32": lambda x: (x.astype("uint32") * 2).astype("int64"),
+    "uint64": lambda x: (x.astype("uint64") * 4).astype("int64"),
+    "convolution": lambda x: jax.lax.conv(x[None, None], x[None, None], (1,), "SAME"),
+    "a next position": lambda x: x + 1,
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_no_operation_wraps_in_silence(name):
+    small, large = np.int64([3, 3]), np.int64([2**31 - 1 if "position" in name else 2**30] * 2)
+    with jax.enable_x64(True):
+        shape = jax.ShapeDtypeStruct((2,), "int64")
+        program = export.export(jax.jit(lambda x: (WIDE[name](x), x + 0.5)))(shape)
+        want = np.asarray(WIDE[name](jnp.asarray(small)))
+    model = anyjax.from_stablehlo(program.serialize())
+    np.testing.assert_array_equal(model(small)[0], want)
+    for call in (model, lambda x: model.apply({}, jnp.asarray(x))):
+        with pytest.raises(Unsupported, match="jax_enable_x64"):
+            call(large)

@@ -2,6 +2,7 @@
 
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -180,3 +181,30 @@ def test_no_python_is_run_when_a_model_is_loaded(tmp_path):
     with pytest.raises(Unsupported, match="EagerPyFunc calls Python"):
         model(np.ones(2, np.float32))
     assert not ran
+
+
+class Pair(keras.Model):
+    def call(self, a, b, training=None):
+        return a + b
+
+
+@pytest.mark.parametrize(
+    ("inputs", "args", "kwargs", "advice"),
+    [
+        (["a", "b"], (X, X), {}, "one list: model([a, b])"),
+        (["a", "b"], (X,), {}, "one list: model([a, b])"),
+        (["a", "b"], (), {"a": X, "b": X}, "one list: model([a, b])"),
+        ({"a": "a", "b": "b"}, (X, X), {}, "one dict: model({'a': a, 'b': b})"),
+        ({"a": "a", "b": "b"}, ({"a": X},), {}, "one dict: model({'a': a, 'b': b})"),
+        ({"x": ["a", "b"], "c": "c"}, (X, X, X), {}, "model({'x': [a, b], 'c': c})"),
+        (None, ([X, X],), {}, "model(a, b)"),
+        (None, (X, X, X, X), {}, "model(a, b)"),
+    ],
+)
+def test_inputs_of_a_keras_model(inputs, args, kwargs, advice):
+    symbols = tf.nest.map_structure(lambda name: keras.layers.Input((4,), name=name), inputs)
+    add = lambda: keras.layers.Add()(tf.nest.flatten(symbols))
+    model = anyjax.from_tensorflow(Pair() if inputs is None else keras.Model(symbols, add()))
+    with pytest.raises((WrongArguments, ForwardFailed)) as caught:
+        model(*args, **kwargs)
+    assert advice in caught.value.do

@@ -116,3 +116,66 @@ def test_without_a_signature_the_functions_are_named(tmp_path):
         anyjax.from_tensorflow(tmp_path)
     model = anyjax.from_tensorflow(tmp_path, signature="double")
     assert model(np.ones(3, np.float32)).tolist() == [2.0, 2.0, 2.0]
+
+
+class Scaled(tf.Module):
+    """A module without ``__call__`` whose functions are saved as they were called."""
+
+    def __init__(self):
+        self.w = tf.Variable([2.0, 3.0], name="w")
+        keys = tf.lookup.KeyValueTensorInitializer([1, 2], [10.0, 20.0])
+        self.table = tf.lookup.StaticHashTable(keys, 0.0)
+
+    @tf.function
+    def scale(self, x, times=1):
+        return times * x * self.w
+
+    @tf.function
+    def look(self, place):
+        return self.table.lookup(place)
+
+
+def test_functions_that_are_no_signatures(tmp_path):
+    inner, outer = Scaled(), tf.Module()
+    outer.steps = [inner]
+    one, two = np.ones(2, np.float32), np.ones((3, 2), np.float32)
+    want = [inner.scale(one).numpy(), inner.scale(two, 2).numpy()]
+    tf.saved_model.save(outer, str(tmp_path / "one"))
+    model = anyjax.from_tensorflow(tmp_path / "one")  # the only function in it
+    assert [*model.params] == ["w"]
+    np.testing.assert_array_equal(model(one), want[0])
+    np.testing.assert_array_equal(model(two, 2), want[1])
+    inner.look(tf.constant([1]))
+    tf.saved_model.save(outer, str(tmp_path / "two"))
+    with pytest.raises(WrongArguments, match=r"in it are steps\.0\.look, steps\.0\.scale"):
+        anyjax.from_tensorflow(tmp_path / "two")
+    model = anyjax.from_tensorflow(tmp_path / "two", signature="steps.0.look")
+    assert model(np.int32([2])).tolist() == [20.0]
+    restored = tf.saved_model.load(str(tmp_path / "two"))
+    np.testing.assert_array_equal(anyjax.from_tensorflow(restored.steps[0].scale)(one), want[0])
+
+
+def test_what_has_no_graph_or_no_variables_any_more(tmp_path):
+    tf.saved_model.save(module := Scaled(), str(tmp_path / "new"))
+    with pytest.raises(WrongArguments, match=r"once before tf\.saved_model\.save"):
+        anyjax.from_tensorflow(tmp_path / "new")
+    with pytest.raises(anyjax.errors.Unsupported, match=r"from_tensorflow\(module\.look\)"):
+        anyjax.from_tensorflow(module)
+    module.scale(tf.ones(2))
+    tf.saved_model.save(module, str(tmp_path / "called"))
+    function = tf.saved_model.load(str(tmp_path / "called")).scale
+    with pytest.raises(WrongArguments, match="variables of the function are gone"):
+        anyjax.from_tensorflow(function)
+
+
+def test_of_several_signatures_one_is_named(tmp_path):
+    module = tf.Module()
+    spec = tf.TensorSpec([None])
+    double, triple = (tf.function(lambda x, n=n: n * x, input_signature=[spec]) for n in (2, 3))
+    module.double, module.triple = double, triple
+    signatures = {"double": double, "triple": triple}
+    tf.saved_model.save(module, str(tmp_path), signatures)
+    with pytest.raises(WrongArguments, match="several signatures"):
+        anyjax.from_tensorflow(tmp_path)
+    model = anyjax.from_tensorflow(tmp_path, signature="triple")
+    assert model(np.ones(1, np.float32))["output_0"].tolist() == [3.0]

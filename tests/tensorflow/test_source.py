@@ -205,3 +205,62 @@ def test_integers_that_32_bits_do_not_hold():
             call(np.int64([123456789]), wraps)
     run = jax.jit(lambda x: model.apply(model.params, x, wraps))
     assert np.isnan(run(np.int64([123456789]))[2]).all()
+
+
+ROW = [[0], [0]]
+WIDE = {
+    "Add": lambda x: x + x,
+    "Sub": lambda x: -x - x - x,
+    "Square": tf.square,
+    "SquaredDifference": lambda x: tf.math.squared_difference(x, -x),
+    "Neg": lambda x: -(-x - x),
+    "Pow": lambda x: x**2,
+    "FloorDiv": lambda x: (-x - x) // (x * 0 - 1),
+    "MatMul": lambda x: tf.matmul(x[None], x[:, None]),
+    "Einsum": lambda x: tf.einsum("i,j->ij", x, x),
+    "Sum": tf.reduce_sum,
+    "Prod": tf.reduce_prod,
+    "Cumsum": tf.cumsum,
+    "Cumprod": tf.math.cumprod,
+    "AddN": lambda x: tf.add_n([x, x, x]),
+    "SegmentSum": lambda x: tf.math.segment_sum(x, [0, 0]),
+    "SegmentProd": lambda x: tf.math.segment_prod(x, [0, 0]),
+    "UnsortedSegmentSum": lambda x: tf.math.unsorted_segment_sum(x, [0, 0], 1),
+    "ScatterNd": lambda x: tf.scatter_nd(ROW, x, [2]),
+    "TensorScatterAdd": lambda x: tf.tensor_scatter_nd_add(x, ROW, x),
+    "TensorScatterSub": lambda x: tf.tensor_scatter_nd_sub(-x, ROW, x),
+    "LeftShift": lambda x: tf.bitwise.left_shift(x, x * 0 + 1),
+    "Cast": lambda x: tf.cast(tf.cast(x, tf.float32) * 4, tf.int64),
+    "of uint32": lambda x: tf.cast(tf.cast(x, tf.uint32) * 2, tf.int64),
+    "uint64": lambda x: tf.cast(tf.cast(x, tf.uint64) * 4, tf.int64),
+    "a next position": lambda x: x + 1,
+    "Bincount": lambda x: tf.math.bincount(tf.cast(x * 0, tf.int32), weights=x),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_no_operator_wraps_in_silence(name):
+    function = tf.function(lambda x: (WIDE[name](x), tf.cast(x, tf.float32)), autograph=False)
+    model = anyjax.from_tensorflow(function, tf.TensorSpec([2], tf.int64))
+    small, large = np.int64([3, 3]), np.int64([2**31 - 1 if "position" in name else 2**30] * 2)
+    np.testing.assert_array_equal(model(small)[0], WIDE[name](tf.constant(small)).numpy())
+    for call in (model, lambda x: model.apply(model.params, jnp.asarray(x))):
+        with pytest.raises(Unsupported, match="jax_enable_x64"):
+            call(large)
+
+
+def test_a_variable_does_not_wrap_and_means_are_right():
+    total = tf.Variable(np.int64(5), name="total")
+
+    def function(x):
+        total.assign_add(tf.reduce_max(x))
+        total.assign_add(tf.reduce_max(x))
+        return tf.cast(total, tf.float32)
+
+    model = anyjax.from_tensorflow(function, np.int64([1]))
+    with pytest.raises(Unsupported, match="AssignAddVariableOp gives 64-bit integers"):
+        model.apply(model.params, np.int64([2**30]), mutable=True)
+    x = np.int64([2**30 + 7, 5, 2**30 + 8])
+    means = lambda x: (tf.reduce_mean(x), tf.math.segment_mean(x, [0, 0, 0]))
+    for out in anyjax.from_tensorflow(means)(x):
+        assert out.item() == x.sum() // 3

@@ -292,6 +292,23 @@ def exported(folder: Path) -> None:
     assert_type(anyjax.export.to_savedmodel(model, folder / "net", X), Path)
 
 
+def simulated(folder: Path) -> None:
+    def energy(pos: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return (pos[edge_index[0]] - pos[edge_index[1]]).pow(2).sum()
+
+    model, options = anyjax.from_torch(energy), {"energy": "output"}
+    path = anyjax.export.atoms(
+        model, folder / "springs", cutoff=2.0, species=[1], outputs=options, platforms=("cpu",)
+    )
+    springs = assert_type(anyjax.export.load_atoms(path), anyjax.export.Potential)
+    positions = np.eye(3, dtype=np.float32)
+    edges = assert_type(springs.neighbors(positions), dict[str, np.ndarray])
+    structure = {"species": [1, 1, 1], **edges}
+    slope = jax.grad(springs.energy_fn)(jnp.asarray(positions), **structure)
+    assert_type(springs.properties(positions, **structure), dict[str, jax.Array])
+    assert slope.shape == (3, 3) and springs.cutoff == 2.0
+
+
 def looked_at(folder: Path) -> None:
     model = anyjax.from_torch(mlp()).eval()
     report = assert_type(anyjax.verify(model, X), anyjax.parity.Report)
@@ -352,7 +369,7 @@ def failed(folder: Path) -> None:
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
     converted, called, hugging_face, transformed, trained, fed, adapted, sharded, in_flax, in_torch,
-    through_interop, in_tensorflow, exported, looked_at, extended, failed,
+    through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ import pytest
 
 from anyjax.lazy import Facade
 
-PACKAGES = ("anyjax", "anyjax.flax", "anyjax.hf", "anyjax.torch")
+PACKAGES = (
+    "anyjax", "anyjax.flax", "anyjax.hf", "anyjax.parallel", "anyjax.torch", "anyjax.transforms"
+)  # fmt: skip
 
 
 def made(package: str) -> Facade:

@@ -12,6 +12,7 @@ from anyjax.errors import Unsupported, WrongArguments
 from anyjax.flax.codegen.author.source_lines import line_of
 from anyjax.flax.codegen.check.verify import verify
 from anyjax.flax.codegen.graph.graph import Graph, export_graph
+from anyjax.flax.codegen.graph.spelling import Spellings, in_spelling, renamed, spellings
 from anyjax.flax.codegen.graph.submodule_tree import block_tree
 from anyjax.flax.codegen.graph.widen_example import widen
 from anyjax.flax.codegen.module.class_code import ClassCode
@@ -43,7 +44,8 @@ def source(
       module: what to write; it is put into evaluation mode while it is looked at. Dropout and
         BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch, in Linen
         ``deterministic=False``. Attention's rate of dropout is that of a call in training mode;
-        what else only training mode does in Python is not written.
+        what else only training mode does in Python, such as other outputs, is not written, and
+        the check refuses it.
       *args: an example of its inputs. A batch or a length of 1 is made 2 where the module
         takes that, and warned of where it does not. Sizes stay symbolic unless the module decides
         something by them. Where its Python code does, the file has the example's way and refuses
@@ -66,7 +68,7 @@ def source(
       Unsupported: torch.export refuses the module, or one of its operators cannot be written; the
         error names its line.
       WrongSource: the file does not do what the module does; the error names the submodule that
-        differs first.
+        differs first, or says that training mode does something else.
 
     Example:
       >>> import torch
@@ -83,10 +85,13 @@ def source(
     try:
         args, kwargs = widen(module.eval(), args, kwargs)
         graph = export_graph(module, args, kwargs)
-        text, code = _written(module, graph, style, partial)
+        names = spellings(module, STYLES[style].reserved, STYLES[style].loader_name)
+        graph = in_spelling(graph, names)
+        with renamed(module, names):
+            text, code = _written(module, graph, style, partial, names)
         if check:
-            names = {x.name: name for x, name in zip(code.inputs, code.parameters)}
-            verify(text, module, (args, kwargs), graph, names)
+            inputs = {x.name: name for x, name in zip(code.inputs, code.parameters)}
+            verify(text, module, (args, kwargs), graph, inputs)
     finally:
         for submodule, mode in training.items():
             submodule.training = mode
@@ -94,14 +99,14 @@ def source(
 
 
 def _written(
-    module: torch.nn.Module, graph: Graph, style: str, partial: bool
+    module: torch.nn.Module, graph: Graph, style: str, partial: bool, names: Spellings
 ) -> tuple[str, ClassCode]:
     """Returns the file, and the outermost class in it."""
     root = block_tree(graph, module)
     torch_types: set[type] = set()
     try:
         while True:
-            writer = Writer(graph, root, STYLES[style], torch_types)
+            writer = Writer(graph, root, STYLES[style], torch_types, names)
             try:
                 return STYLES[style].file(writer, root), writer.code_of(root)
             except Unwritable as error:

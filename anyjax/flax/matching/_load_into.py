@@ -9,7 +9,12 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from anyjax.flax.matching import flax_layers
-from anyjax.flax.matching.match_layers import Matching, as_arguments, match_layers
+from anyjax.flax.matching.match_layers import (
+    Matching,
+    as_arguments,
+    as_torch_arguments,
+    match_layers,
+)
 from anyjax.flax.matching.report import Match, Report
 from anyjax.flax.matching.sides import JaxSide, jax_side
 from anyjax.flax.matching.stored import read_weights
@@ -21,7 +26,7 @@ class Options(TypedDict, total=False):
 
     variables: object
     example: tuple[object, ...] | ArrayLike | None
-    torch_example: tuple[object, ...] | Mapping[str, object] | None
+    torch_example: tuple[object, ...] | Mapping[str, object] | ArrayLike | None
     kwargs: Mapping[str, object] | None
     apply: Callable[..., object] | None
     match: Mapping[str, object] | None
@@ -43,7 +48,7 @@ def load_into(
     *,
     variables: object = None,
     example: tuple[object, ...] | ArrayLike | None = None,
-    torch_example: tuple[object, ...] | Mapping[str, object] | None = None,
+    torch_example: tuple[object, ...] | Mapping[str, object] | ArrayLike | None = None,
     kwargs: Mapping[str, object] | None = None,
     apply: Callable[..., object] | None = None,
     match: Mapping[str, object] | None = None,
@@ -67,7 +72,7 @@ def load_into(
         ``equinox.nn.State`` of an Equinox module with BatchNorm.
       example: positional arguments of the JAX model, or its only one. With them both models run,
         in evaluation mode, and their first outputs must be equal.
-      torch_example: the same arguments for torch, or a mapping of names. By default those of
+      torch_example: the same for torch, or a mapping of names. By default those of
         ``example``, or if torch does not take these, with channels second instead of last.
       kwargs: named arguments for the flax module's call, such as ``{"train": False}``.
       apply: how the JAX model is called: ``apply(model, *example)``, of Linen and of pytrees
@@ -106,7 +111,7 @@ def load_into(
       >>> report["inner/kernel"].torch, report["inner/kernel"].layout
       ('0.weight', 'transposed')
     """
-    arguments = as_arguments(example)
+    arguments, torch_example = as_arguments(example), as_torch_arguments(torch_example)
     stored = read_weights(source)
     side = jax_side(flax_module, variables, arguments, kwargs, apply)
     matching = match_layers(stored, side, arguments, torch_example, match or {}, ignore, tolerance)

@@ -14,7 +14,12 @@ from flax import nnx
 
 from anyjax.errors import WrongArguments
 from anyjax.flax.matching.backwards import Arrays, cell_biases, stored_arrays, write_back
-from anyjax.flax.matching.match_layers import Matching, as_arguments, match_layers
+from anyjax.flax.matching.match_layers import (
+    Matching,
+    as_arguments,
+    as_torch_arguments,
+    match_layers,
+)
 from anyjax.flax.matching.read_params import read_params
 from anyjax.flax.matching.report import Match, Report
 from anyjax.flax.matching.sides import JaxSide, jax_side
@@ -34,7 +39,7 @@ def to_torch(
     *,
     variables: object = None,
     example: tuple[object, ...] | ArrayLike | None = None,
-    torch_example: tuple[object, ...] | Mapping[str, object] | None = None,
+    torch_example: tuple[object, ...] | Mapping[str, object] | ArrayLike | None = None,
     kwargs: Mapping[str, object] | None = None,
     apply: Callable[..., object] | None = None,
     match: Mapping[str, object] | None = None,
@@ -85,6 +90,7 @@ def to_torch(
     """
     _check_module(torch_module)
     arguments, match = as_arguments(example), dict(match or {})
+    torch_example = as_torch_arguments(torch_example)
     if values := [key for key, value in match.items() if is_array(value)]:
         raise WrongArguments(
             f"match[{values[0]!r}] is an array",
@@ -141,8 +147,9 @@ def _side(
     )
     if isinstance(model, nnx.Module) and variables is not None:
         model, variables = _with_values(model, variables), None
-    if isinstance(model, nn.Module) and variables is not None and "params" not in variables:
-        variables = {"params": variables}
+    if isinstance(model, nn.Module) and variables is not None:
+        has_collections = isinstance(variables.get("params"), Mapping)  # else it is a parameter
+        variables = variables if has_collections else {"params": variables}
     side = jax_side(model, variables, example, kwargs, apply)
     abstract = [s.name for s in side.slots() if isinstance(s.value, jax.ShapeDtypeStruct)]
     if abstract:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
+import jax
+import numpy as np
+from flax import linen, nnx
+
+from anyjax.compare.recorders.flax_calls import watched
 from anyjax.errors import ForwardFailed
 from anyjax.flax.matching.agreement import Search
 from anyjax.flax.matching.load_errors import different
 from anyjax.flax.matching.pairing import Pairing
-from anyjax.flax.matching.sides import JaxSide
-from anyjax.flax.matching.submodule_runs import Call, closest_difference, difference
+from anyjax.flax.matching.sides import JaxSide, Values
+from anyjax.flax.matching.submodule_runs import (
+    Arrays,
+    Call,
+    arrays,
+    closest_difference,
+    difference,
+)
+from anyjax.typing import PyTree
 
 
 def check_outputs(search: Search, calls: list[Call], notes: list[str]) -> float:
@@ -34,8 +46,7 @@ def check_outputs(search: Search, calls: list[Call], notes: list[str]) -> float:
 def _first_difference(search: Search, calls: list[Call]) -> str:
     """Describes the first torch submodule, in order of return, whose counterpart differs."""
     values = search.values({f: choice for f, (choice, _) in search.pairing.decided.items()})
-    assert search.example is not None
-    recorded = search.side.record_calls(values | dict(search.fixed), search.example)
+    recorded = _recorded(search, values | dict(search.fixed))
     counterparts: dict[str, list[tuple]] = {}
     for path, name in search.counterparts():
         if path and (path in recorded or not recorded):
@@ -53,6 +64,27 @@ def _first_difference(search: Search, calls: list[Call]) -> str:
             hint = hint if inputs_differ else "its inputs agree"
             return f"the outputs of {name} (torch: {call.path}) differ by {error:.2g}; {hint}"
     return "every submodule that has a counterpart agrees: look at the code after them"
+
+
+def _recorded(search: Search, values: Values) -> dict[tuple, tuple[Arrays, Arrays]]:
+    """Runs a Flax model; returns the inputs and outputs of its submodules by path, none of other
+    models.
+    """
+    recorded: dict[tuple, tuple[Arrays, Arrays]] = {}
+
+    def record(path: tuple, call: Callable, args: tuple, kwargs: dict) -> PyTree:
+        result = call(*args, **kwargs)
+        leaves = jax.tree.leaves((args, kwargs, result))
+        if not any(isinstance(x, jax.core.Tracer) for x in leaves):
+            recorded.setdefault(path, (arrays((args, kwargs)), arrays(result)))
+        return result
+
+    module = search.side.modules[()]
+    if isinstance(module, (nnx.Module, linen.Module)) and search.example is not None:
+        weights, run = search.side.bind((), values)
+        with watched(module, record):
+            run(weights, *search.example)
+    return recorded
 
 
 def _first_different_by_itself(

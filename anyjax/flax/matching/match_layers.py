@@ -80,7 +80,7 @@ class Matching:
         return replace(self, search=search, calls=calls)
 
 
-def as_arguments(example: object) -> tuple | None:
+def as_arguments(example: object, name: str = "example") -> tuple | None:
     """Returns an example as positional arguments: an array is the only one.
 
     Raises:
@@ -91,11 +91,18 @@ def as_arguments(example: object) -> tuple | None:
     if example is None or isinstance(example, tuple | list):
         return None if example is None else tuple(example)
     raise WrongArguments(
-        f"example is a {type(example).__name__}",
-        where="example",
+        f"{name} is a {type(example).__name__}",
+        where=name,
         why="it holds all positional arguments",
-        do="write example=(x,)",
+        do=f"write {name}=(x,)",
     )
+
+
+def as_torch_arguments(example: object) -> tuple | Mapping[str, Any] | None:
+    """Returns torch's example as positional arguments, or those by name as they are."""
+    if isinstance(example, Mapping):
+        return example
+    return as_arguments(example, "torch_example")
 
 
 def match_layers(

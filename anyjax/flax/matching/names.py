@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 _WORDS = {
@@ -67,6 +67,11 @@ class HasParts(Protocol):
 
 
 L = TypeVar("L", bound=HasParts)
+K = TypeVar("K", bound=HasParts)
+
+
+_Siblings = tuple[tuple[str, ...], str, Hashable]
+_Numbers = dict[_Siblings, set[int]]
 
 
 class Step(NamedTuple):
@@ -77,10 +82,13 @@ class Step(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A path in the common spelling; ``raw`` is the original in lower case with underscores."""
+    """A path in the common spelling; ``raw`` is the original in lower case with underscores, and
+    ``exact`` that with ranks in place of numbers that the two sides count otherwise.
+    """
 
     raw: tuple[str, ...]
     steps: tuple[Step, ...]
+    exact: tuple[str, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -145,8 +153,68 @@ def names(layers: Sequence[L], group: Callable[[L], Hashable]) -> dict[L, Name]:
             for siblings, number in _numbered(layer, group)
         }
         raw = tuple(map(snake, layer.parts))
-        named[layer] = Name(raw, _merged([_step(layer, i, ranks, group) for i in range(len(raw))]))
+        named[layer] = Name(
+            raw, _merged([_step(layer, i, ranks, group) for i in range(len(raw))]), raw
+        )
     return named
+
+
+def names_of_both(
+    ours: Sequence[L], theirs: Sequence[K], group: Callable[[L | K], Hashable]
+) -> tuple[dict[L, Name], dict[K, Name]]:
+    """Returns the names of both sides' layers.
+
+    Where the two count the same siblings from different numbers, such as dense_1 to dense_3 and
+    Dense_0 to Dense_2, neither number nor order tells which belongs to which: Linen counts layers
+    as they are made, which may be the last one first. Of numbers without a word the order counts.
+    """
+    numbers = _numbers(ours, group), _numbers(theirs, group)
+    ranked = _ranked(names(ours, group), *numbers, -1, group)
+    return ranked, _ranked(names(theirs, group), *numbers[::-1], -2, group)
+
+
+def _ranked(
+    named: dict[L, Name], ours: _Numbers, theirs: _Numbers, unknown: int, group: Callable
+) -> dict[L, Name]:
+    """Returns the names of one side with the ranks, or a rank that no layer of the other has."""
+    ranked = {}
+    for layer, name in named.items():
+        for i, key, number in _stems(layer, group):
+            members, counterparts = ours[key], theirs.get(key, set())
+            if not counterparts or members == counterparts:
+                continue
+            stem, is_as_long = key[1], len(members) == len(counterparts)
+            if is_as_long and not stem:
+                rank = sorted(members).index(number)
+            elif is_as_long or (0 in members) != (0 in counterparts):
+                rank, (*outer, last) = unknown, name.steps
+                is_last = i == len(name.raw) - 1
+                steps = (
+                    [*outer, Step(last.word, rank)] if is_last else [Step("", rank), *name.steps]
+                )
+                name = name._replace(steps=tuple(steps))
+            else:
+                continue
+            exact = (*name.exact[:i], f"{stem}#{rank}", *name.exact[i + 1 :])
+            name = name._replace(exact=exact)
+        ranked[layer] = name
+    return ranked
+
+
+def _stems(layer: HasParts, group: Callable) -> Iterator[tuple[int, _Siblings, int]]:
+    """Yields (place, its siblings in either side, its number) of each numbered step."""
+    raw = tuple(map(snake, layer.parts))
+    for i, text in enumerate(raw):
+        if match := re.fullmatch(r"(.*?)_?(\d+)", text):
+            yield i, (raw[:i], match[1], group(layer) if i == len(raw) - 1 else None), int(match[2])
+
+
+def _numbers(layers: Iterable[HasParts], group: Callable) -> _Numbers:
+    numbers: _Numbers = {}
+    for layer in layers:
+        for _, siblings, number in _stems(layer, group):
+            numbers.setdefault(siblings, set()).add(number)
+    return numbers
 
 
 def _siblings(layer: HasParts, i: int, group: Callable) -> tuple[Hashable, int | None]:
@@ -190,8 +258,8 @@ def _unwrapped(name: Name) -> Hashable:
 # From the strictest to the loosest; with each, how it is reported. A pair is taken if it is the
 # only one with its key, on both sides, among layers that fit by shape.
 RULES: tuple[tuple[str, Callable[[Name], Hashable]], ...] = (
-    ("name", lambda n: n.raw),
-    ("name", lambda n: (n.raw[:-1], n.steps[-1:])),
+    ("name", lambda n: n.exact),
+    ("name", lambda n: (n.exact[:-1], n.steps[-1:])),
     ("name", lambda n: n.steps),
     ("name", lambda n: (_unwrapped(n),)),
     ("name", lambda n: (n.ranks, n.words[-2:]) if n.leaf and len(n.words) > 1 else None),

@@ -10,7 +10,7 @@ from anyjax.flax.matching import layouts
 from anyjax.flax.matching.flax_layers import counting_group
 from anyjax.flax.matching.layer import Choice, Flax, Torch
 from anyjax.flax.matching.layouts import Maps
-from anyjax.flax.matching.names import RULES, Name, names
+from anyjax.flax.matching.names import RULES, Name, names_of_both
 
 
 @dataclass
@@ -38,12 +38,16 @@ class Pairing:
         return _channels(self.torch)
 
     @cached_property
-    def flax_names(self) -> dict[Flax, Name]:
-        return names(self.flax, counting_group)
+    def _names(self) -> tuple[dict[Flax, Name], dict[Torch, Name]]:
+        return names_of_both(self.flax, self.torch, counting_group)
 
-    @cached_property
+    @property
+    def flax_names(self) -> dict[Flax, Name]:
+        return self._names[0]
+
+    @property
     def torch_names(self) -> dict[Torch, Name]:
-        return names(self.torch, counting_group)
+        return self._names[1]
 
     def choices(self, flax: Flax, torch: Torch) -> list[Choice]:
         """Returns the choices of this torch layer for this flax layer."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anyjax.tables import aligned
+
 
 @dataclass(frozen=True)
 class Match:
@@ -60,8 +62,7 @@ class Report:
     def __str__(self) -> str:
         rows = [("flax", "torch", "layout", "decided by", "cast")]
         rows += [(m.flax, m.torch, m.layout, m.how, m.cast) for m in self.matches]
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = ["  ".join(x.ljust(w) for x, w in zip(row, widths)).rstrip() for row in rows]
+        lines = aligned(rows)
         lines += [f"left out: {name} ({why})" for name, why in self.left_out]
         lines += [f"stays as it was: {name}" for name in self.stays]
         lines += [f"note: {note}" for note in self.notes]

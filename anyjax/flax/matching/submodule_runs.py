@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from anyjax.compare.differences import apart
 from anyjax.flax.matching.stored import as_numpy
 from anyjax.trees import is_array, register
 
@@ -48,26 +49,18 @@ def _evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
 
 def record_calls(module: torch.nn.Module, args: tuple | Mapping[str, Any]) -> list[Call]:
     """Runs a module, and returns the first call of each submodule in the order of return."""
+    from anyjax.compare.recorders.torch_calls import watched
+
     calls: dict[str, Call] = {}
-    hooks = []
 
-    def recorder(path: str):
-        def hook(_, args, kwargs, result):
-            calls.setdefault(path, Call(path, arrays((args, kwargs)), arrays(result)))
+    def leave(path: str, args: tuple, kwargs: dict, out: object) -> None:
+        calls.setdefault(path, Call(path, arrays((args, kwargs)), arrays(out)))
 
-        return hook
-
-    for path, inner in module.named_modules():
-        hooks.append(inner.register_forward_hook(recorder(path), with_kwargs=True))
-    try:
-        with _evaluation_mode(module):
-            device = next((p.device for p in module.parameters()), None)
-            by_position = isinstance(args, tuple)
-            positional, named = tensors((args, {}) if by_position else ((), args), device)
-            result = module(*positional, **named)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with watched(module.named_modules(), leave=leave), _evaluation_mode(module):
+        device = next((p.device for p in module.parameters()), None)
+        by_position = isinstance(args, tuple)
+        positional, named = tensors((args, {}) if by_position else ((), args), device)
+        result = module(*positional, **named)
     calls.pop("", None)
     return [*calls.values(), Call("", arrays(args), arrays(result))]
 
@@ -111,12 +104,8 @@ def difference(got: Arrays, want: Arrays) -> float:
     """
     if not got or not want:
         return np.inf
-    x, y = got[0].astype(np.float64), want[0].astype(np.float64)
-    scale = max(float(np.max(np.abs(y), initial=0.0)), 1e-30)
-    orders = [y, *([channels_last(y)] if y.ndim > 2 else [])]
-    errors = [float(np.max(np.abs(x - z), initial=0.0)) for z in orders if z.shape == x.shape]
-    error = min(errors, default=np.inf) / scale
-    return error if np.isfinite(error) else np.inf
+    x, y = got[0], want[0]
+    return min(apart(x, z, 1e-30) for z in (y, *([channels_last(y)] if y.ndim > 2 else [])))
 
 
 def closest_difference(flax: Arrays, torch: Arrays) -> float:

@@ -11,6 +11,7 @@ import jax
 from flax import linen as nn
 from flax.errors import ModifyScopeVariableError
 
+from anyjax.errors import WrongArguments
 from anyjax.flax.wrap.forward import Result, run_with_key
 from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
@@ -66,6 +67,14 @@ class Module(nn.Module):
         if "train" in kwargs and "train" not in self.held.model.source.signature.parameters:
             of_call = kwargs.pop("train")
             train = train if of_call is None else of_call
+        tops = {leaf.path[0] for leaf in self.held.leaves.values() if leaf.collection == PARAMS}
+        if self.is_initializing() and not self.path and PARAMS in tops:
+            raise WrongArguments(
+                f"{self.held.tree.kind} has a parameter or submodule called {PARAMS}",
+                where="the top of its variables",
+                why='Linen calls no module in whose variables "params" stands inside of "params"',
+                do="rename it, call the module inside of another one, or take anyjax.flax.to_nnx",
+            )
         has_buffers = self.is_initializing() or self.variables.get(BUFFERS)
         declared = COLLECTIONS if has_buffers else (PARAMS, STATISTICS)
         _declare(self, self.held.tree, self._initial(), declared)

@@ -34,7 +34,6 @@ class Node:
     children: tuple[tuple[str, Node], ...]
 
     def nodes(self) -> Iterator[Node]:
-        """Yields this node and all its descendants."""
         yield self
         for _, child in self.children:
             yield from child.nodes()

@@ -249,7 +249,6 @@ def _stream(rngs: object) -> Any:
 
 
 def _draw(rngs: Any, stream: str = DROPOUT) -> jax.Array | None:
-    """Draws a key, None if there is no stream."""
     rngs = _stream_of(rngs, stream)
     return rngs() if callable(rngs) else rngs
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import os
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never
-
-import jax
+from typing import TYPE_CHECKING, Literal, Never
 
 from anyjax.errors import WrongArguments
-from anyjax.hf.loading import place
-from anyjax.hf.loading.adapter import Files, base_of, files_of, is_adapter, put_on
-from anyjax.hf.loading.checkpoint import Checkpoint, find_checkpoint
-from anyjax.hf.loading.deferred import Reader
-from anyjax.hf.loading.module import load_module
+from anyjax.hf.loading.decide import decide
+from anyjax.hf.loading.find.adapter import find_with_adapter
+from anyjax.hf.loading.module.build import build_module
+from anyjax.hf.loading.module.deferred import Reader
+from anyjax.hf.loading.place import place_model
 from anyjax.hf.loading.source import source_of
 from anyjax.model import Model
 from anyjax.torch.core.precision import Option
 from anyjax.torch.engine.callback import check_on_missing
-from anyjax.transforms._roll import program_of, rolled
-from anyjax.transforms.packed import Packed, Quantized
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -105,30 +101,21 @@ def from_pretrained(
     if unknown:
         raise _unknown([*unknown])
     check_on_missing(on_missing)
-    if adapter is None and is_adapter(source):
-        source, adapter = base_of(source), source
-    files = None if adapter is None else files_of(adapter)
-    checkpoint = find_checkpoint(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
-    reader = Reader()
-    options: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
-    try:
-        if files is None:
-            module = load_module(checkpoint, reader, dtype=dtype, task=task, **options)
-        else:
-            base_reader = None if files.reads_base else reader  # PiSSA and the like
-            module = put_on(
-                _base_module(checkpoint, base_reader, files, task, dtype=dtype, **options), files
-            )
+    options = {"allow_pickle": allow_pickle, "gguf_file": gguf_file}
+    checkpoint, adapter_files = find_with_adapter(source, adapter, **options)
+    decision = decide(checkpoint, task, dtype, trust_remote_code, adapter_files)
+    if roll or adapter_files is not None:
+        dequantize = True
+    with contextlib.closing(Reader()) as reader:
+        module = build_module(decision, reader)
         torch_source = source_of(module, checkpoint.folder, on_missing, precision)
-        all_floats = roll or adapter is not None
-        stays_packed = partial(_stays_packed, True if all_floats else dequantize)
-        shardings = place.shardings(torch_source, mesh, plan)
-        arrays, packed = place.take_arrays(torch_source.slots, shardings, stays_packed)
-    finally:
-        reader.close()
-    params = {k: arrays.pop(k) for k in torch_source.slots.params if k in arrays}
-    model = Model(params, arrays, Quantized(torch_source, packed) if packed else torch_source)
-    return rolled(model, params, arrays, program_of(model)) if roll else model
+        model = place_model(torch_source, mesh, plan, dequantize)
+    if not roll:
+        return model
+    from anyjax.transforms._roll import program_of, rolled
+
+    # empties both, so that each array goes away when it is in its stack
+    return rolled(model, model.params, model.state, program_of(model))
 
 
 # Arguments of transformers and their counterparts here.
@@ -151,29 +138,3 @@ def _unknown(names: list[str]) -> WrongArguments:
         why=f"it takes {', '.join(parameters)}",
         do=f"write {'; '.join(hints)}" if hints else "leave it out",
     )
-
-
-def _base_module(
-    checkpoint: Checkpoint, reader: Reader | None, files: Files, task: str | None, **options: Any
-):
-    """Loads the module below an adapter, with the head that the adapter was trained with."""
-    if task is None and checkpoint.gguf is None and files.task is not None:
-        architectures = checkpoint.config.get("architectures") or ()
-        task = None if any(x.endswith(f"For{files.task}") for x in architectures) else files.task
-    if task is None or task != files.task:
-        return load_module(checkpoint, reader, task=task, **options)
-    adapter_weights = [name.removeprefix("base_model.model.") for name in files.shapes]
-    return load_module(
-        checkpoint,
-        reader,
-        task=task,
-        classes=files.classes,
-        adapter_weights=adapter_weights,
-        **options,
-    )
-
-
-def _stays_packed(dequantize: bool | None, form: Packed) -> bool:
-    """Returns whether a matrix stays packed."""
-    slow = jax.default_backend() == "cpu" and bool(form.kind.codes)
-    return not slow if dequantize is None else not dequantize

@@ -10,8 +10,8 @@ import torch
 
 from anyjax.errors import MissingOps
 from anyjax.hf.loading import inputs
-from anyjax.hf.loading.checkpoint import Checkpoint
-from anyjax.hf.loading.classes import architecture_of
+from anyjax.hf.loading.decide import decide
+from anyjax.hf.loading.find.checkpoint import Checkpoint
 from anyjax.torch.core.schema import table
 from anyjax.torch.engine.trace import watching
 from anyjax.torch.source import source_of
@@ -19,7 +19,7 @@ from anyjax.torch.source import source_of
 
 def skeleton(checkpoint: Checkpoint, task: str | None = None) -> torch.nn.Module:
     """Builds the module that a checkpoint describes, on the meta device: without any weights."""
-    return architecture_of(checkpoint, task).build()
+    return decide(checkpoint, task).skeleton()
 
 
 def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[str]]:

@@ -1,10 +1,11 @@
-"""A module's tensors as JAX arrays on their devices; the module keeps no memory for them."""
+"""A module as a Model: its tensors are read and put on their devices, one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,34 +14,56 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
 from anyjax import multiprocess
-from anyjax.hf.loading.deferred import Deferred
+from anyjax.hf.loading.module.deferred import Deferred
 from anyjax.model import Model
-from anyjax.parallel._shard import specs
-from anyjax.parallel.plans.axes import current_mesh
-from anyjax.parallel.plans.packed import part_specs
-from anyjax.parallel.plans.plans import Plan
 from anyjax.torch.core import interop
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.source import TorchSource
 from anyjax.torch.state.slots import Slots
-from anyjax.transforms.packed import Packed
+from anyjax.transforms.packed import Packed, Quantized
+
+if TYPE_CHECKING:
+    from anyjax.parallel.plans.plans import Plan
 
 WORKERS = 4  # reading waits for the disk and the kernel, so a few more than cores help
 
 
-def shardings(
+def place_model(
+    torch_source: TorchSource, mesh: Mesh | None, plan: Plan | None, dequantize: bool | None
+) -> Model:
+    """Reads a module's tensors to their places; the module keeps no memory for its parameters.
+
+    ``mesh``, ``plan`` and ``dequantize`` are those of ``from_pretrained``.
+
+    Raises:
+      BadCheckpoint: a file was cut off meanwhile, or is damaged.
+      WrongArguments: there is a plan and no mesh; others as in ``anyjax.parallel.shard``.
+    """
+    slots = torch_source.slots
+    places = _shardings(torch_source, mesh, plan)
+    arrays, forms = _take_arrays(slots, places, partial(_stays_packed, dequantize))
+    params = {k: arrays.pop(k) for k in slots.params if k in arrays}
+    return Model(params, arrays, Quantized(torch_source, forms) if forms else torch_source)
+
+
+def _stays_packed(dequantize: bool | None, form: Packed) -> bool:
+    slow = jax.default_backend() == "cpu" and bool(form.kind.codes)
+    return not slow if dequantize is None else not dequantize
+
+
+def _shardings(
     torch_source: TorchSource, mesh: Mesh | None, plan: Plan | None
 ) -> dict[str, Sharding | None]:
     """Returns each tensor's sharding; None is JAX's default device.
 
     On a mesh the plan divides weights, and everything else is replicated.
-
-    Raises:
-      WrongArguments: there is a plan and no mesh; others as in ``anyjax.parallel.shard``.
     """
     tensors = torch_source.slots.tensors
     if mesh is None and plan is None:
         return dict.fromkeys(tensors)
+    from anyjax.parallel._shard import specs
+    from anyjax.parallel.plans.axes import current_mesh
+
     mesh = current_mesh(mesh)
     leaves = {k: _abstract_or_value(t) for k, t in tensors.items()}
     state = {k: leaves[k] for k in torch_source.slots.state}
@@ -60,10 +83,8 @@ def _abstract_or_value(tensor: torch.Tensor) -> Any:
     return interop.to_jax(tensor.read() if isinstance(tensor, Deferred) else tensor.detach())
 
 
-def take_arrays(
-    slots: Slots,
-    places: Mapping[str, Any],
-    stays_packed: Callable[[Packed], bool] = lambda form: False,
+def _take_arrays(
+    slots: Slots, places: Mapping[str, Any], stays_packed: Callable[[Packed], bool]
 ) -> tuple[dict[str, jax.Array], tuple[Packed, ...]]:
     """Returns (all tensors as arrays, the forms of matrices that stay packed).
 
@@ -139,6 +160,8 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, stays_pa
     arrays = dict(zip(form.parts, map(interop.to_jax, grid.packed())))
     homes: Any = sharding
     if isinstance(sharding, NamedSharding):
+        from anyjax.parallel.plans.packed import part_specs
+
         mesh, specs = sharding.mesh, part_specs(form, sharding.spec, sharding.mesh)
         homes = {part: NamedSharding(mesh, spec) for part, spec in specs.items()}
     home = lambda k: homes[k] if isinstance(homes, dict) else homes

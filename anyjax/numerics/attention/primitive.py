@@ -82,8 +82,6 @@ def _summed(x: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def _of_some(function: Callable, arrays: Sequence, chosen: Sequence[int]) -> Callable:
-    """Returns a function of the chosen arrays alone."""
-
     def inner(*new):
         every = [*arrays]
         for i, x in zip(chosen, new):

@@ -41,7 +41,6 @@ class Turn:
         return [i for i, (name, out) in enumerate(pairs) if name != out][: len(self.start)]
 
     def filled(self, carry: Sequence[PyTree]) -> list[Any]:
-        """Returns all values of a turn."""
         values = list(self.start)
         for i, value in zip(self.moving, carry):
             values[i] = value

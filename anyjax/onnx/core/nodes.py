@@ -33,7 +33,6 @@ class Node:
     cache: dict[str, Any] = field(default_factory=dict)
 
     def graphs(self) -> list[Graph]:
-        """Returns the graphs inside of the node."""
         inside = [x for x in self.attributes.values() if isinstance(x, Graph)]
         return inside if self.body is None else [*inside, self.body]
 

@@ -51,7 +51,8 @@ def versions(domain: str, name: str) -> tuple[int, ...]:
       >>> versions("", "Softmax")
       (1, 11, 13)
     """
-    return tuple(_histories().get((domain, name), (1,) if _of_microsoft(domain, name) else ()))
+    is_microsofts = domain == MICROSOFT and name in microsoft.OPERATORS
+    return tuple(_histories().get((domain, name), (1,) if is_microsofts else ()))
 
 
 @lru_cache(None)
@@ -66,10 +67,6 @@ def newest() -> list[str]:
     """Returns the names of the operators that the package has schemas of, deprecated ones too."""
     names = (f"{domain}::{name}" if domain else name for domain, name in _histories())
     return sorted(names, key=lambda name: ("::" in name, name))
-
-
-def _of_microsoft(domain: str, name: str) -> bool:
-    return domain == MICROSOFT and name in microsoft.OPERATORS
 
 
 def op_of(domain: str, name: str, opset: int) -> Op | None:

@@ -11,7 +11,9 @@ import jax
 
 from anyjax import trees
 from anyjax.calls.taps import Readings
-from anyjax.errors import AnyjaxError, BadCheckpoint
+from anyjax.errors import BadCheckpoint
+from anyjax.graphs.evaluation import Evaluation
+from anyjax.graphs.origins import NONE, Origin
 from anyjax.numerics.wide_integers import Checks
 from anyjax.onnx import control_flow, ops  # noqa: F401  (they fill the registries)
 from anyjax.onnx.core.nodes import Graph, Node
@@ -19,9 +21,7 @@ from anyjax.onnx.core.running import HANDLERS
 from anyjax.onnx.core.schema import Known, Static, row_of
 from anyjax.onnx.engine import binding, schema_functions
 from anyjax.onnx.engine.folding import fold
-from anyjax.stablehlo.core.draws import Draws
-from anyjax.stablehlo.core.origins import NONE, Origin, Origins
-from anyjax.stablehlo.core.static_values import as_jax, known
+from anyjax.stablehlo.core.static_values import as_jax, is_known, known
 from anyjax.table import Row
 from anyjax.typing import PyTree
 
@@ -29,7 +29,7 @@ INT64 = 7  # of onnx.TensorProto
 PASSING = {"If"}  # its outputs are those of one graph
 
 
-class Run(Draws):
+class Run(Evaluation):
     """The values by name, those of the graphs around it too, and the keys that are left."""
 
     def __init__(
@@ -39,11 +39,10 @@ class Run(Draws):
         readings: Readings | None = None,
         origins_of: dict[str, Origin] | None = None,
     ):
-        self.weights, self.rng, self.readings = weights, rng, readings
+        super().__init__(rng, readings, Checks())
+        self.weights = weights
         self.values: ChainMap[str, Any] = ChainMap()
         self.origins_of: ChainMap[str, Origin] = ChainMap({} if origins_of is None else origins_of)
-        self.origins = Origins()
-        self.checks = Checks()
         self.narrow: set[str] = set()  # integers of 32 bits, which may wrap
 
     def graph(
@@ -61,7 +60,7 @@ class Run(Draws):
             try:
                 outputs = self._outputs(node, operands)
             except Exception as error:
-                raise self._located(error, node) from error.__cause__
+                self.fail(error, node.place, " of the ONNX graph")
             passing = node.op.name in PASSING or node.body is not None
             self.values.update(outputs)
             if self._is_narrow(node):
@@ -103,7 +102,11 @@ class Run(Draws):
             )
         pairs = [(name, x) for name, x in zip(node.outputs, computed) if name]
         outputs = {name: x() if callable(x) else x for name, x in pairs}
-        return outputs if self.readings is None else self._tapped(node, operands, outputs)
+        if self.readings is None:
+            return outputs
+        called: tuple[tuple, dict] = tuple(map(as_jax, operands)), {}
+        tap = lambda name, x: self.tapped(name, x, called, lambda x: x, as_jax, is_known)
+        return {k: tap(k, x) if trees.is_array(x) else x for k, x in outputs.items()}
 
     def compute(self, node: Node, operands: list[PyTree]) -> Sequence[Any]:
         """Computes all outputs of one node; functions stand for some that may not be needed."""
@@ -169,34 +172,6 @@ class Run(Draws):
     def branch_key(self, node: Node) -> jax.Array | None:
         """Returns a key for the graphs of a node, None if the caller gave none."""
         return None if self.rng is None else self.key(node)
-
-    def _tapped(
-        self, node: Node, operands: list[PyTree], outputs: dict[str, PyTree]
-    ) -> dict[str, Any]:
-        """Returns the outputs with the edits of the taps on their names."""
-        readings = self.readings
-        assert readings is not None
-        edit = lambda function, value: as_jax(function(as_jax(value)))
-        called: tuple[tuple, dict[str, Any]] = tuple(map(as_jax, operands)), {}
-        for name, value in outputs.items():
-            taps = readings.at(name) if trees.is_array(value) else []
-            if taps:
-                readings.enter(taps, name, called, lambda x: x, edit)
-                outputs[name] = readings.leave(taps, name, value, as_jax, edit)
-        return outputs
-
-    def _located(self, error: Exception, node: Node) -> Exception:
-        """Returns the error with the innermost node, and the arguments that it comes from."""
-        error = self.origins.name(error)
-        if getattr(error, "onnx_node", None) is None:
-            error.onnx_node = node.name  # type: ignore[attr-defined]
-            if isinstance(error, AnyjaxError) and not error.where:
-                AnyjaxError.__init__(
-                    error, error.what, where=node.place(), why=error.why, do=error.do
-                )
-            elif not isinstance(error, AnyjaxError):
-                error.add_note(f"in {node.place()} of the ONNX graph")
-        return error
 
 
 def _filled(body: Graph, inputs: Sequence[PyTree]) -> list[Any]:

@@ -30,11 +30,12 @@ update(
 
 @lowers("Gemm")
 def gemm(A, B, C, alpha, beta, transA, transB):
+    """Sums of integers are cut once."""
     out = product(A, B, transA, transB)
-    out = out if alpha == 1 else (out * alpha).astype(out.dtype)
-    if C is None or not beta:
-        return out
-    return out + (C if beta == 1 else (C * beta).astype(out.dtype))
+    scaled = out if alpha == 1 else out * alpha
+    if C is not None and beta:
+        scaled = scaled + (C if beta == 1 else C * beta)
+    return scaled.astype(out.dtype)
 
 
 def corners(boxes):

@@ -100,19 +100,14 @@ def fused_matmul(A, B, alpha, transA, transB, transBatchA, transBatchB):
 
 @lowers("com.microsoft::FusedMatMulActivation")
 def fused_matmul_activation(
-    A, B, activation, activation_alpha, activation_axis, activation_beta, activation_gamma, alpha,
-    transA, transB, transBatchA, transBatchB,
-):  # fmt: skip
-    out = fused_matmul(A, B, alpha, transA, transB, transBatchA, transBatchB)
+    A, B, activation, activation_alpha, activation_axis, activation_beta, activation_gamma, /, *how
+):
+    out = fused_matmul(A, B, *how)
     if activation == "Softmax":
         return jax.nn.softmax(out, -1 if activation_axis is None else activation_axis)
     return activated(out, activation, activation_alpha, activation_beta)
 
 
 @lowers("com.microsoft::FusedGemm")
-def fused_gemm(
-    A, B, C, activation, activation_alpha, activation_beta, activation_gamma, alpha, beta, transA,
-    transB,
-):  # fmt: skip
-    out = gemm(A, B, C, alpha, beta, transA, transB)
-    return activated(out, activation, activation_alpha, activation_beta)
+def fused_gemm(A, B, C, activation, activation_alpha, activation_beta, activation_gamma, /, *how):
+    return activated(gemm(A, B, C, *how), activation, activation_alpha, activation_beta)

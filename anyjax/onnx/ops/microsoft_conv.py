@@ -19,28 +19,19 @@ def channels_last(x):
 
 
 @lowers("com.microsoft::FusedConv")
-def fused_conv(
-    X, W, B, Z, activation, activation_params, auto_pad, dilations, group, kernel_shape, pads,
-    strides,
-):  # fmt: skip
-    out = conv(X, W, B, auto_pad, dilations, group, kernel_shape, pads, strides)
-    return activated(plus(out, Z), activation, *(activation_params or ()))
+def fused_conv(X, W, B, Z, activation, activation_params, /, *how):
+    return activated(plus(conv(X, W, B, *how), Z), activation, *(activation_params or ()))
 
 
 @lowers("com.microsoft::NhwcFusedConv")
-def nhwc_fused_conv(
-    X, W, B, Z, activation, activation_params, auto_pad, dilations, group, kernel_shape, pads,
-    strides,
-):  # fmt: skip
-    how = auto_pad, dilations, group, kernel_shape, pads, strides
+def nhwc_fused_conv(X, W, B, Z, activation, activation_params, /, *how):
     out = channels_last(conv(channels_first(X), W, B, *how))
     return activated(plus(out, Z), activation, *(activation_params or ()))
 
 
 @lowers("com.microsoft::NhwcConv")
-def nhwc_conv(X, W, B, auto_pad, dilations, group, kernel_shape, pads, strides):
+def nhwc_conv(X, W, B, /, *how):
     """The filters have their channels last, too."""
-    how = auto_pad, dilations, group, kernel_shape, pads, strides
     return channels_last(conv(channels_first(X), channels_first(W), B, *how))
 
 

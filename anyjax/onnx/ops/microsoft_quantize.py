@@ -143,10 +143,9 @@ def linear_global_average_pool(X, x_scale, x_zero_point, y_scale, y_zero_point, 
 @lowers("com.microsoft::QLinearConv")
 def quantized_conv(
     x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B, auto_pad,
-    channels_last, dilations, group, kernel_shape, pads, strides,
+    channels_last, /, *how,
 ):  # fmt: skip
-    weights = w, w_scale, w_zero_point, y_scale, y_zero_point, B
-    how = auto_pad, dilations, group, kernel_shape, pads, strides
+    weights = w, w_scale, w_zero_point, y_scale, y_zero_point, B, auto_pad
     return pooled(x, channels_last, lambda x: linear_conv(x, x_scale, x_zero_point, *weights, *how))
 
 

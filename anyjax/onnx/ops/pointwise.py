@@ -12,6 +12,7 @@ from jax import lax
 
 from anyjax.dtypes import canonical, is_float
 from anyjax.errors import Unsupported
+from anyjax.numerics.division import integer_power
 from anyjax.onnx.core.schema import lowers, update
 
 update(
@@ -81,10 +82,12 @@ def mod(A, B, fmod):
 
 @lowers("Pow")
 def pow(X, Y):
-    """The result has the dtype of the base."""
-    if is_float(X.dtype) == is_float(Y.dtype):
+    """The result has the dtype of the base; integers to negative powers are cut."""
+    if is_float(X.dtype) == is_float(Y.dtype) and Y.dtype.kind != "i":
         Y = Y.astype(X.dtype)
-    return jnp.power(X, Y).astype(X.dtype)
+    if is_float(X.dtype) or is_float(Y.dtype):
+        return jnp.power(X, Y).astype(X.dtype)
+    return integer_power(X, Y).astype(X.dtype)
 
 
 @lowers("BitShift")
@@ -108,8 +111,6 @@ def is_inf(X, detect_negative, detect_positive):
 
 # Conversion.
 
-NARROW = {"int2", "int4", "uint2", "uint4"}
-
 
 def converted(x: jax.Array, dtype: np.dtype, saturate: bool) -> jax.Array:
     """Converts as a cast of ONNX does: to bool by ``x != 0``, floats to integers towards zero, and
@@ -118,8 +119,11 @@ def converted(x: jax.Array, dtype: np.dtype, saturate: bool) -> jax.Array:
     target = canonical(dtype)
     if target.kind == "b":
         return x != 0
-    if target.name in NARROW and is_float(x.dtype):
-        x = x.astype(jnp.int32)  # of which the lowest bits stay
+    if target.kind in "iu" and target.name != "int32" and is_float(x.dtype):
+        if target.itemsize < 4:
+            x = x.astype(jnp.int32)  # of which the lowest bits stay
+        elif target.kind == "u":
+            return jnp.where(x < 0, x.astype("int32").astype(target), x.astype(target))
     if target.name.endswith("fnuz"):  # where the bits of -0 are those of NaN
         half = float(jnp.finfo(target).smallest_subnormal) / 2
         x = jnp.where(jnp.abs(x) <= half, 0, x)

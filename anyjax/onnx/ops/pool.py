@@ -202,9 +202,6 @@ def roi_align(
 
 
 @lowers("RoiAlign@10")
-def roi_align_10(
-    X, rois: Known, batch_indices, mode, output_height, output_width, sampling_ratio, spatial_scale
-):
+def roi_align_10(X, rois: Known, batch_indices, /, *how):
     """Corners of pixels are whole numbers."""
-    how = mode, output_height, output_width, sampling_ratio, spatial_scale
     return roi_align(X, rois, batch_indices, "output_half_pixel", *how)

@@ -121,19 +121,14 @@ def conv_of_integers(x, w, *how):
 
 
 @lowers("ConvInteger")
-def conv_integer(
-    x, w, x_zero_point, w_zero_point, auto_pad, dilations, group, kernel_shape, pads, strides
-):
-    how = auto_pad, dilations, group, kernel_shape, pads, strides
+def conv_integer(x, w, x_zero_point, w_zero_point, /, *how):
     return conv_of_integers(minus(x, x_zero_point), minus(w, w_zero_point), *how)
 
 
 @lowers("QLinearConv")
 def linear_conv(
-    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B, auto_pad,
-    dilations, group, kernel_shape, pads, strides,
-):  # fmt: skip
-    how = auto_pad, dilations, group, kernel_shape, pads, strides
+    x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B, /, *how
+):
     total = conv_of_integers(minus(x, x_zero_point), minus(w, w_zero_point), *how)
     scale = x_scale * w_scale / y_scale
     if scale.size > 1:

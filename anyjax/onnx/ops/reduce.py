@@ -8,15 +8,18 @@ import jax
 import jax.numpy as jnp
 
 from anyjax.dtypes import canonical, is_float
+from anyjax.numerics.division import mean
 from anyjax.numerics.pooling import lowest
 from anyjax.onnx.core.schema import Static, lowers, update
 
 
 def _norm(x, axis, keepdims):
     """Returns the Euclidean norm; its gradient at zero is zero."""
+    if not is_float(x.dtype):  # whose squares may not fit
+        x = x.astype(jnp.float32)
     squares = jnp.sum(x * x, axis, keepdims=keepdims)
     positive = squares > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0).astype(x.dtype)
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
 
 
 def _log_sum_exp(x, axis, keepdims):
@@ -38,18 +41,15 @@ def _min(x, axis, keepdims):
     return jnp.min(x, axis, keepdims=keepdims, initial=highest)
 
 
-def _mean(x, axis, keepdims):
-    mean = jnp.mean(x, axis, keepdims=keepdims)
-    return mean.astype(x.dtype)
-
-
 REDUCTIONS: dict[str, Callable] = {
     "L1": lambda x, axis, keepdims: jnp.sum(jnp.abs(x), axis, keepdims=keepdims),
     "L2": _norm,
-    "LogSum": lambda x, axis, keepdims: jnp.log(jnp.sum(x, axis, keepdims=keepdims)),
+    "LogSum": lambda x, axis, keepdims: jnp.log(
+        jnp.sum(x if is_float(x.dtype) else x.astype(jnp.float32), axis, keepdims=keepdims)
+    ),
     "LogSumExp": _log_sum_exp,
     "Max": _max,
-    "Mean": _mean,
+    "Mean": mean,
     "Min": _min,
     "Prod": lambda x, axis, keepdims: jnp.prod(x, axis, keepdims=keepdims, dtype=x.dtype),
     "Sum": lambda x, axis, keepdims: jnp.sum(x, axis, keepdims=keepdims, dtype=x.dtype),

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.dtypes import is_float
 from anyjax.errors import Unsupported
 from anyjax.numerics.sampling import affine_grid, cubic, lines, sample_grid, tapped
 from anyjax.onnx.core.schema import Static, lowers
@@ -100,32 +101,53 @@ def resize(
     cubic_coeff_a, exclude_outside, extrapolation_value, keep_aspect_ratio_policy, mode,
     nearest_mode,
 ):  # fmt: skip
-    """Lines, scales and weights are worked out in float32; integers are rounded. With corners
+    """Lines, scales and weights are worked out in float32. Linear interpolation cuts integers; one
+    without aliases rounds them after each axis, of which the last is the first. With corners
     aligned the length of the result is a whole number, as in onnxruntime and torch.
     """
     axes = [axis % X.ndim for axis in (range(X.ndim) if axes is None else axes)]
-    sizes, scales = targets([X.shape[i] for i in axes], scales, sizes, keep_aspect_ratio_policy)
-    x = X if mode == "nearest" else X.astype(jnp.promote_types(X.dtype, F))
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    ends = roi.reshape(2, -1).T if is_crop else [(F(0), F(1))] * len(axes)
+    passes = passes_of(X, axes, scales, sizes, keep_aspect_ratio_policy, roi if is_crop else None)
+    x = X if mode == "nearest" else X.astype(jnp.promote_types(X.dtype, F))
+    place = COORDINATES[coordinate_transformation_mode]
+    outside = extrapolation_value if is_crop else None
     how = nearest_mode, mode, cubic_coeff_a, antialias, exclude_outside
-    for axis, size, scale, end in zip(axes, sizes, map(F, scales), ends):
+    for axis, size, scale, end in passes[::-1] if antialias else passes:
         if scale == 1 and tuple(end) == (0, 1) and size == X.shape[axis]:
             continue
-        n, m = fixed_size(X.shape[axis]), fixed_size(size)
-        at = COORDINATES[coordinate_transformation_mode](np.arange(m, dtype=F), n, m, scale, *end)
-        x = lines_at(x, axis, at, scale, *how)
-        if is_crop:
-            x = outside_set(x, axis, (at < 0) | (at > n - 1), extrapolation_value)
-    return x if x.dtype == X.dtype else narrowed(x, X.dtype)
+        x = resized(x, axis, size, scale, end, place, outside, how)
+        if antialias and not is_float(X.dtype):
+            x = narrowed(x, X.dtype, antialias_rounding).astype(x.dtype)
+    cuts = mode == "linear" and not antialias
+    return x if x.dtype == X.dtype else narrowed(x, X.dtype, jnp.trunc if cuts else jnp.round)
 
 
-def narrowed(x, dtype):
-    """Returns x in a dtype, rounded and within its limits where that is one of integers."""
+def passes_of(X, axes, scales, sizes, keep_aspect_ratio_policy, roi):
+    """Returns (axis, size, scale, ends of what is kept) of each pass."""
+    sizes, scales = targets([X.shape[i] for i in axes], scales, sizes, keep_aspect_ratio_policy)
+    ends = [(F(0), F(1))] * len(axes) if roi is None else roi.reshape(2, -1).T
+    return [*zip(axes, sizes, map(F, scales), ends)]
+
+
+def resized(x, axis, size, scale, end, place, outside, how):
+    """Resizes one axis; ``outside`` stands where a crop reaches beyond it, None without one."""
+    n, m = fixed_size(x.shape[axis]), fixed_size(size)
+    at = place(np.arange(m, dtype=F), n, m, scale, *end)
+    x = lines_at(x, axis, at, scale, *how)
+    return x if outside is None else outside_set(x, axis, (at < 0) | (at > n - 1), outside)
+
+
+def antialias_rounding(x):
+    """Rounds halves away from zero."""
+    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+def narrowed(x, dtype, whole):
+    """Returns x in a dtype, whole and within its limits where that is one of integers."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return x.astype(dtype)
     limits = jnp.iinfo(dtype)
-    return jnp.round(x).clip(limits.min, limits.max).astype(dtype)
+    return whole(x).clip(limits.min, limits.max).astype(dtype)
 
 
 @lowers("Resize@10", "Upsample")

@@ -212,7 +212,6 @@ class Text:
 
 
 def _bytes(shape: str) -> int:
-    """Returns the bytes of arrays in memory."""
     return sum(size_of(*x[:2]) for x in PLACED.findall(shape) if "S(1)" not in x[2])
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from anyjax import html_text
 from anyjax.chips.figures import Chip
-from anyjax.html_text import page
 from anyjax.parallel.estimation.compiled import Compiled
+from anyjax.report_page import write
+from anyjax.tables import markdown
 from anyjax.units import count, duration, size
 
 
@@ -174,8 +174,7 @@ class Estimate:
 
     def markdown(self) -> str:
         """Returns the table in Markdown."""
-        lines = [f"| {a} | {b} | {c} |" for a, b, c in self.rows()]
-        return "\n".join(["| | per device | |", "| --- | ---: | --- |", *lines])
+        return markdown(["", "per device", ""], self.rows(), right=[1])
 
     def _repr_html_(self) -> str:
         top = max(self.peak, self.chip.memory, 1)
@@ -191,7 +190,7 @@ class Estimate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page: a bar of the memory in use, with a mark for the chip's, and the table."""
-        Path(path).expanduser().write_text(page("Estimate", self._repr_html_()), encoding="utf-8")
+        write(path, html_text.page("Estimate", self._repr_html_()))
 
 
 STYLE = """<style>

@@ -61,7 +61,6 @@ def _replicated(x: Shape) -> Factors:
 
 
 def _numbered(x: Shape, replicated: int | None = None) -> Factors:
-    """Returns a factor for each dimension but one."""
     return [None if i == replicated else i for i in range(len(x))]
 
 

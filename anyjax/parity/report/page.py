@@ -1,26 +1,21 @@
-"""The page of a report: one HTML file that needs nothing else, for a browser or a printer."""
+"""The figures of a report as its page shows them."""
 
 from __future__ import annotations
 
 import functools
-import html
-import json
 import math
-import os
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from anyjax.errors import NotWritten
-from anyjax.parity.judge.compare import Comparison, faults
-from anyjax.parity.judge.predictions import Predictions
-from anyjax.parity.sides.side import Passes
+from anyjax.compare.differences import distances
+from anyjax.compare.judge import Comparison, faults
+from anyjax.compare.side import Passes
+from anyjax.parity.predictions import Predictions
+from anyjax.report_page import filled
 
-TEMPLATE = Path(__file__).with_name("page.html")
-STYLE, SCRIPT = (Path(__file__).with_name(x) for x in ("page.css", "page.js"))
+FRAGMENT = Path(__file__).with_name("page.html")
 DIGITS = 3  # of the figures in a page
 CELLS = 48  # rows and columns of a heat map at most
 MAPS = 6  # modules with heat maps at most, of those at fault
@@ -61,44 +56,12 @@ def page(
         "predictions": None if predictions is None else _predictions(predictions),
         "maps": [] if passes is None else _maps(modules, passes),
     }
-    texts = {
-        "title": f"{about['model']} beside {about['reference']}",
-        "verdict": str(about["verdict"]),
-        "state": "equal" if about["ok"] else "fault",
-        "table": table,
-    }
-    return filled(TEMPLATE, data, **texts)
-
-
-def filled(template: Path, data: Json, **texts: str) -> str:
-    """Returns a template with texts in the place of ``{{names}}``, ``{{data}}`` for its script, and
-    the style and script that pages share; no text is markup, whatever it holds.
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    fills = {name: html.escape(x) for name, x in texts.items()}
-    fills |= {"style": STYLE.read_text("utf-8"), "script": SCRIPT.read_text("utf-8")}
-    # no "<" is left that could end the script, so the rest of the text is inert
-    fills["data"] = re.sub("[<>&\u2028\u2029]", lambda x: f"\\u{ord(x[0]):04x}", text)
-    return re.sub(r"\{\{(\w+)\}\}", lambda x: fills[x[1]], template.read_text(encoding="utf-8"))
-
-
-def write(file: str | os.PathLike[str], text: str) -> None:
-    """Writes a file as a whole: what was there before stays until the new one is complete.
-
-    Raises:
-      NotWritten: the system refuses to write, or the disk is full.
-    """
-    target = Path(file).expanduser()
-    if target.is_symlink():  # replaces the file that the link points to, not the link
-        target = target.resolve()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            written = Path(scratch) / "page.html"
-            written.write_text(text, encoding="utf-8")
-            os.replace(written, target)
-    except OSError as error:
-        raise NotWritten.of(target, error) from error
+    title, state = (
+        f"{about['model']} beside {about['reference']}",
+        "equal" if about["ok"] else "fault",
+    )
+    texts = {"verdict": str(about["verdict"]), "state": state, "table": table}
+    return filled("anyjax verify", FRAGMENT, title, data, **texts)
 
 
 def figure(x: float) -> float | str:
@@ -162,7 +125,7 @@ def _map(x: Comparison, passes: Passes) -> Json | None:
     if not all(sides) or not all(side[0].size for side in sides):
         return None
     expected, added, actual = (np.asarray(side[0], np.float64) for side in sides)
-    same_inputs = added.shape == expected.shape and bool(difference(added, expected).any())
+    same_inputs = added.shape == expected.shape and bool(distances(added, expected).any())
     values = added if same_inputs else actual
     about = {"path": x.path, "shape": [*expected.shape], "sameInputs": same_inputs}
     matrix = functools.partial(_cells, split=_split(expected.shape))
@@ -172,16 +135,8 @@ def _map(x: Comparison, passes: Passes) -> Json | None:
     return about | {
         "reference": matrix(expected, np.add),
         "model": matrix(values, np.add),
-        "difference": matrix(difference(values, expected), np.maximum),
+        "difference": matrix(distances(values, expected), np.maximum),
     }
-
-
-def difference(values: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Returns absolute differences: 0 for equal infinities and NaNs, infinity beside a number."""
-    same = (values == expected) | (np.isnan(values) & np.isnan(expected))
-    with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.where(same, 0.0, np.abs(values - expected))
-    return np.where(np.isnan(distances), np.inf, distances)
 
 
 def _split(shape: tuple[int, ...]) -> int:

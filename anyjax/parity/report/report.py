@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anyjax import html_text
+from anyjax.compare.judge import Comparison, faults
+from anyjax.compare.side import OUTPUT, Passes
+from anyjax.compare.sides import golden
 from anyjax.errors import WrongArguments
-from anyjax.parity.judge.compare import Comparison, faults
-from anyjax.parity.judge.predictions import Predictions
+from anyjax.parity.predictions import Predictions
 from anyjax.parity.report import page, table
-from anyjax.parity.sides import golden
-from anyjax.parity.sides.side import OUTPUT, Passes
+from anyjax.report_page import write
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Report:
         }  # fmt: skip
         compared = self.modules, self.gradients, self.operators
         figures = *compared, self.predictions, self.passes
-        page.write(file, page.page(about, self.seconds, str(self), *figures))
+        write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:
         lines = [f"{self.model} beside {self.reference}: {self.verdict}"]
@@ -164,35 +165,18 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures by name, for JSON."""
+        names = "path", "kind", "dtype", "fault", "rounding", "wide", "scale", "inherited"
         row = lambda x: {
-            **{
-                k: getattr(x, k)
-                for k in (
-                    "path",
-                    "kind",
-                    "dtype",
-                    "fault",
-                    "rounding",
-                    "wide",
-                    "scale",
-                    "inherited",
-                )
-            },
+            **{name: getattr(x, name) for name in names},
             "shape": list(x.shape),
             "total": dataclasses.asdict(x.total),
             "added": dataclasses.asdict(x.added),
         }
+        same = "model", "reference", "verdict", "ok", "places", "seconds", "versions"
+        compared = "modules", "gradients", "operators"
         return {
-            "model": self.model,
-            "reference": self.reference,
-            "verdict": self.verdict,
-            "ok": self.ok,
-            "modules": [*map(row, self.modules)],
-            "gradients": [*map(row, self.gradients)],
-            "operators": [*map(row, self.operators)],
+            **{name: getattr(self, name) for name in same},
+            **{name: [*map(row, getattr(self, name))] for name in compared},
             "predictions": None if self.predictions is None else str(self.predictions),
-            "places": self.places,
             "notes": [*self.notes],
-            "seconds": self.seconds,
-            "versions": self.versions,
         }

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from anyjax.parity.judge.compare import Comparison
+from anyjax.compare.judge import Comparison
+from anyjax.tables import aligned
 
 ROWS = 12  # parts with a row of their own
 BRANCHES = 8  # lines of others
+NUMBERS = range(1, 7)  # columns
 DEPTH = 3  # names in the path of a branch
 
 
@@ -21,7 +23,7 @@ def lines(parts: Sequence[Comparison], unit: str) -> Iterator[str]:
       unit: their name, in the plural.
     """
     ranked = sorted(parts, key=lambda x: -x.excess)
-    yield from _aligned(cells(ranked[:ROWS], unit))
+    yield from aligned(cells(ranked[:ROWS], unit), NUMBERS)
     rest = {id(x) for x in ranked[ROWS:]}
     if not rest:
         return
@@ -32,7 +34,7 @@ def lines(parts: Sequence[Comparison], unit: str) -> Iterator[str]:
     rows = [
         (f"  {k}", f"{len(xs)}", f"adds at most {max(map(_added, xs)):.1e}") for k, xs in branches
     ]
-    yield from _aligned(rows[:BRANCHES])
+    yield from aligned(rows[:BRANCHES], NUMBERS)
     if rows[BRANCHES:]:
         yield f"  and {len(rows) - BRANCHES} more branches"
 
@@ -52,14 +54,6 @@ def _branch(path: str) -> str:
     """
     names = re.split(r"(?<=[./])", re.sub(r"\d+", "*", path))[:DEPTH]
     return "".join(names).rstrip("./") or "(output)"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields rows with aligned columns, the first one to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for first, *cells in rows:
-        right = (x.rjust(w) for x, w in zip(cells, widths[1:]))
-        yield "  ".join([first.ljust(widths[0]), *right]).rstrip()
 
 
 def _added(row: Comparison) -> float:

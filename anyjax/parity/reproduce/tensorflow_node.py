@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from anyjax.compare.judge import Comparison
+from anyjax.compare.sides.tensorflow_side import GraphSide, TensorFlowSide
 from anyjax.errors import Unsupported
-from anyjax.parity.judge.compare import Comparison
 from anyjax.parity.reproduce.scripts import NODE, SCRIPT
-from anyjax.parity.sides.tensorflow_side import GraphSide, TensorFlowSide
 from anyjax.saved.folder import whole
 from anyjax.tensorflow.core import text
 from anyjax.tensorflow.core.nodes import Node

@@ -10,13 +10,13 @@ from typing import cast
 import torch
 from safetensors.torch import save_file
 
+from anyjax.compare.judge import Comparison
+from anyjax.compare.recorders.torch_operators import Operator
+from anyjax.compare.sides.torch_side import TorchSide
 from anyjax.errors import Unsupported
 from anyjax.model import Model
-from anyjax.parity.judge.compare import Comparison
-from anyjax.parity.judge.operators import compare_operator
+from anyjax.parity.operators import compare_operator
 from anyjax.parity.reproduce.scripts import MODULE, OPERATOR, SCRIPT
-from anyjax.parity.sides.torch_operators import Operator
-from anyjax.parity.sides.torch_side import TorchSide
 from anyjax.saved.folder import whole
 from anyjax.torch.core import interop
 from anyjax.torch.source import TorchSource

@@ -34,7 +34,6 @@ class Type(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype in JAX."""
         return canonical(self.wide)
 
 

@@ -11,14 +11,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from anyjax.errors import AnyjaxError
+from anyjax.graphs.evaluation import Evaluation
 from anyjax.numerics.wide_integers import Checks
 from anyjax.stablehlo import custom_calls
 from anyjax.stablehlo.core.region import Module, Operation, Region
 from anyjax.stablehlo.core.schema import overloads, table
 from anyjax.stablehlo.core.static_values import Known, Static, Value, as_jax, known, modes
 from anyjax.stablehlo.engine.folding import fold
+from anyjax.typing import PyTree
 
+WIDE = (np.int64, np.uint64)
 RELU = re.compile(r"relu(_\d+)?")
 
 
@@ -33,11 +35,12 @@ class Body:
         return self.run(*args)
 
 
-class Run:
+class Run(Evaluation):
     """Evaluates the functions of a module."""
 
-    def __init__(self, module: Module, checks: Checks | None = None):
-        self.module, self.checks = module, checks
+    def __init__(self, module: Module, checked: bool = False):
+        super().__init__(checks=Checks() if checked else None)
+        self.module, self.checked = module, checked
 
     def function(self, name: str, args: Sequence[Value]) -> list[Any]:
         """Evaluates a function."""
@@ -53,8 +56,7 @@ class Run:
             try:
                 out = self.operation(operation, values)
             except Exception as error:
-                _locate(error, operation)
-                raise
+                self.fail(error, partial("{0.name} at {0.where}".format, operation))
             values.update(zip(operation.outputs, out))
             for number in operation.last_use:
                 del values[number]
@@ -81,7 +83,7 @@ class Run:
         ready = [_ready(op, *triple) for triple in zip(kinds, annotations, arguments)]
         out = row.lowering(*ready)
         kind = op.types[0] if op.types else None
-        if self.checks is not None and getattr(kind, "wide", None) == np.int64:
+        if self.checked and getattr(kind, "wide", None) in WIDE:
             self.checks.note(op.name, row.lowering, ready, out)
         return out if isinstance(out, (list, tuple)) else [out]
 
@@ -106,7 +108,7 @@ class Run:
         out = row.lowering(*map(as_jax, inputs), *(values.get(p.name, p.default) for p in params))
         return out if isinstance(out, (list, tuple)) else [out]
 
-    def argument(self, kind: str, what: Any, values: Mapping[int, Value]) -> Any:
+    def argument(self, kind: str, what: PyTree, values: Mapping[int, Value]) -> Any:
         """Returns an argument of a lowering; known values are still numpy arrays."""
         if kind == "value":
             return values[what]
@@ -127,22 +129,10 @@ class Run:
         return self.function(name, operands)
 
 
-def _ready(op: Operation, kind: str, mode: str, value: Any) -> Any:
+def _ready(op: Operation, kind: str, mode: str, value: PyTree) -> Any:
     """Converts an argument as its lowering declares it."""
     if kind == "value":
         if mode == Static:
             return known(value, f"an operand of {op.name}")
         return value if mode == Known else as_jax(value)
     return [as_jax(x) for x in value] if kind == "values" else value
-
-
-def _locate(error: Exception, op: Operation) -> None:
-    """Adds the innermost operation to an error that was raised in it."""
-    if getattr(error, "stablehlo_operation", None) is not None:
-        return
-    error.stablehlo_operation = op.name  # type: ignore[attr-defined]
-    where = f"{op.name} at {op.where}"
-    if isinstance(error, AnyjaxError) and not error.where:
-        AnyjaxError.__init__(error, error.what, where=where, why=error.why, do=error.do)
-    elif not isinstance(error, AnyjaxError):
-        error.add_note(f"in {where}")

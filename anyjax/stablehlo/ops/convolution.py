@@ -6,7 +6,7 @@ from jax import lax
 
 from anyjax.numerics.convolution import conv_general_dilated
 from anyjax.stablehlo.core.schema import lowers
-from anyjax.stablehlo.ops.dot import precision_of
+from anyjax.stablehlo.ops.dot import precision_of, sum_type
 from anyjax.stablehlo.ops.window import pairs
 
 
@@ -28,7 +28,7 @@ def convolution(
         groups,
         batch_groups,
         precision_of(precision),
-        result.dtype,
+        sum_type(result, lhs),
     )
 
 

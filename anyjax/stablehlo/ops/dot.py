@@ -5,12 +5,18 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
+from anyjax.dtypes import is_float
 from anyjax.stablehlo.core.schema import lowers
 
 
 def precision_of(config):
     """Returns JAX's name for StableHLO's precision of each operand."""
     return None if not config or set(config) == {"DEFAULT"} else tuple(x.lower() for x in config)
+
+
+def sum_type(result, operand):
+    """Returns the dtype of the sums: floats where products of integers are checked in floats."""
+    return operand.dtype if is_float(operand.dtype) > is_float(result.dtype) else result.dtype
 
 
 @lowers("stablehlo.dot_general")
@@ -23,7 +29,7 @@ def dot_general(result, lhs, rhs, numbers, precision, algorithm, /):
             (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions),
         ),
         precision=algorithm_of(algorithm) or precision_of(precision),
-        preferred_element_type=result.dtype,
+        preferred_element_type=sum_type(result, lhs),
     )
 
 
@@ -39,12 +45,14 @@ def algorithm_of(record):
 
 @lowers("stablehlo.dot")
 def dot(result, lhs, rhs, precision, /):
-    return lax.dot(lhs, rhs, precision=precision_of(precision), preferred_element_type=result.dtype)
+    return lax.dot(
+        lhs, rhs, precision=precision_of(precision), preferred_element_type=sum_type(result, lhs)
+    )
 
 
 @lowers("stablehlo.einsum")
 def einsum(result, lhs, rhs, config, /):
-    return jnp.einsum(config, lhs, rhs, preferred_element_type=result.dtype)
+    return jnp.einsum(config, lhs, rhs, preferred_element_type=sum_type(result, lhs))
 
 
 @lowers("stablehlo.unary_einsum")
@@ -68,5 +76,5 @@ def ragged_dot(result, lhs, rhs, group_sizes, numbers, precision, /):
         group_sizes,
         dimensions,
         precision=precision_of(precision),
-        preferred_element_type=result.dtype,
+        preferred_element_type=sum_type(result, lhs),
     )

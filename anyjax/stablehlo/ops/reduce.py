@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.dtypes import is_float
 from anyjax.stablehlo.core.monoid import identity, monoid
 from anyjax.stablehlo.core.schema import lowers
 from anyjax.stablehlo.core.static_values import is_known
@@ -24,11 +25,13 @@ def reduce(result, inputs, init_values, dimensions, body):
 
 
 def promote(body, inputs, init_values):
-    """Converts to the dtypes of the body, which may be wider."""
+    """Converts to the dtypes of the body, which may be wider; integers that are checked in floats
+    stay floats.
+    """
     dtypes = [kind.dtype for kind in body.region.types[: len(inputs)]]
+    fits = lambda x, dtype: x.dtype == dtype or is_float(x.dtype) > is_float(dtype)
     wide = lambda xs: [
-        x if x.dtype == dtype else lax.convert_element_type(x, dtype)
-        for x, dtype in zip(xs, dtypes)
+        x if fits(x, dtype) else lax.convert_element_type(x, dtype) for x, dtype in zip(xs, dtypes)
     ]
     return wide(inputs), wide(init_values)
 

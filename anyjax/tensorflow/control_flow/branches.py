@@ -17,9 +17,10 @@ from jax import lax
 from anyjax import trees
 from anyjax.dtypes import shape_of
 from anyjax.errors import Unsupported
+from anyjax.numerics.wide_integers import Checks
 from anyjax.stablehlo.control_flow import loops
 from anyjax.stablehlo.core.static_values import as_jax, is_known
-from anyjax.tensorflow.control_flow import optional
+from anyjax.tensorflow.control_flow import optional, tensor_list
 from anyjax.tensorflow.control_flow.tensor_list import TensorList
 from anyjax.tensorflow.core.running import handles
 from anyjax.tensorflow.state.variables import Handle
@@ -34,14 +35,11 @@ def if_(run, node, inputs):
     pred, *operands = inputs
     names = [node.attr("then_branch"), node.attr("else_branch")]
     if is_known(pred):
-        return run.call(names[0 if _true(pred) else 1], operands, node.used)
+        is_true = bool(pred) if not pred.ndim else pred.size > 0
+        return run.call(names[0 if is_true else 1], operands, node.used)
     if pred.ndim or pred.dtype != bool:
         pred = pred != 0 if not pred.ndim else jnp.asarray(pred.size > 0)
     return _choose(run, node, jnp.where(pred, 0, 1), names, operands)
-
-
-def _true(pred: Any) -> bool:
-    return bool(pred) if not pred.ndim else pred.size > 0
 
 
 @handles("Case", "StatelessCase")
@@ -61,7 +59,7 @@ def _choose(run, node, index, names: Sequence[str], operands: Sequence[object]) 
     """Runs one of the functions, chosen by a traced index."""
     probes = [_effects(run, name, operands, node.used) for name in names]
     written = {h for handles_, _ in probes for h in handles_}
-    shapes = [optional.shape_of(values) for values in zip(*(out for _, out in probes))]
+    shapes = [_common(values) for values in zip(*(out for _, out in probes))]
     handles_ = sorted(written, key=lambda h: h.name)
     output_handles: list[Any] = []
 
@@ -69,7 +67,7 @@ def _choose(run, node, index, names: Sequence[str], operands: Sequence[object]) 
         def function(rng):
             inner = run.nested(rng)
             out = inner.call(name, operands, node.used)
-            out = [optional.filled(x, shape) for x, shape in zip(out, shapes)]
+            out = [_filled(x, shape) for x, shape in zip(out, shapes)]
             output_handles[:] = [x if isinstance(x, Handle) else None for x in out]
             arrays = [0 if isinstance(x, Handle) else jax.tree.map(_array, x) for x in out]
             return arrays, [_array(inner.variables[h]) for h in handles_]
@@ -81,30 +79,50 @@ def _choose(run, node, index, names: Sequence[str], operands: Sequence[object]) 
     for handle, value in zip(handles_, values):
         run.variables[handle] = value
         run.written.add(handle)
-    return tuple(h if h is not None else x for h, x in zip(output_handles, out))
+    out = [h if h is not None else x for h, x in zip(output_handles, out)]
+    return tuple(_described(x, shape) for x, shape in zip(out, shapes))
 
 
 def _array(value: object) -> Any:
     return jnp.asarray(as_jax(value))
 
 
-def _as_shape(value: object) -> TensorList | None:
-    """Returns a list with the shape of its buffer alone: its arrays are tracers."""
-    if not isinstance(value, TensorList):
-        return None
-    buffer = None if value.buffer is None else shape_of(value.buffer)
-    return replace(value, buffer=buffer, length=0)
+def _as_shape(value: PyTree) -> PyTree:
+    """Returns a list or an optional value with the shapes of its arrays, which are tracers."""
+    if isinstance(value, TensorList):
+        return value.shape()
+    return jax.tree.map(shape_of, value) if isinstance(value, optional.Optional) else None
+
+
+def _common(values: Sequence[PyTree]) -> PyTree:
+    """Returns the shape that the structures of all branches get."""
+    if all(isinstance(x, TensorList) for x in values):
+        return tensor_list.common(values)
+    return optional.shape_of(values)
+
+
+def _filled(value: PyTree, shape: PyTree) -> PyTree:
+    """Returns the value of one branch in the shape of all."""
+    if isinstance(shape, TensorList):
+        return tensor_list.widened(value, shape)
+    return optional.filled(value, shape)
+
+
+def _described(value: PyTree, shape: PyTree) -> PyTree:
+    """Returns a list with what is known of it beside its arrays."""
+    if not isinstance(shape, TensorList):
+        return value
+    return replace(shape, buffer=value.buffer, length=value.length)
 
 
 def _effects(run, name: str, operands: Sequence[object], used) -> tuple[set[Handle], Sequence[Any]]:
-    """Returns the variables that a function assigns, and its optional outputs as shapes."""
+    """Returns the variables that a function assigns, and its structures as shapes."""
     effects: list[Any] = []
 
     def probe(rng):
         inner = run.nested(rng)
         out = inner.call(name, operands, used)
-        shapes = lambda x: jax.tree.map(shape_of, x) if isinstance(x, optional.Optional) else None
-        effects[:] = [set(inner.written), [*map(shapes, out)]]  # no tracers
+        effects[:] = [set(inner.written), [*map(_as_shape, out)]]  # no tracers
         return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
 
     jax.eval_shape(probe, None if run.rng is None else jax.random.key(0))
@@ -147,11 +165,11 @@ class _Loop:
         self.inputs, self.moving = inputs, moving
         self.variables: list[Handle] = []
         self.grown: dict[int, int | None] = {}  # lists that it lengthens -> their final length
+        self.spare: dict[int, int] = {}  # the same -> elements that one turn adds
         self.start = list(inputs)
         self.draws = False
 
     def run(self) -> tuple:
-        """Runs the loop."""
         self._prepare()
         carry = [self.inputs[i] for i in self.moving]
         carry += [self.outer.variables[h] for h in self.variables]
@@ -176,7 +194,7 @@ class _Loop:
             inner.variables[handle] = value
         operands = list(self.inputs)
         for i, value in zip(self.moving, carry):
-            operands[i] = value
+            operands[i] = replace(value, spare=self.spare[i]) if i in self.spare else value
         return inner, operands
 
     def _test(self, carry: Sequence[PyTree]) -> Any:
@@ -244,14 +262,16 @@ class _Loop:
         shape = stepped.buffer.shape[1:]
         known_length = isinstance(items.length, int)
         items = replace(items, same=stepped.same)
-        if not stepped.grown and known_length:
+        if not stepped.grown and known_length and stepped.length is not None:
             return items.room(items.length, shape)
         capacity = max(items.capacity, stepped.capacity)
         if stepped.grown > 0:
             count, exact = self._trips()
             longest = (items.length if known_length else items.capacity) + stepped.grown * count
             capacity = max(capacity, longest)
-            self.grown[place] = longest if exact and known_length else None
+            exact = exact and known_length and not stepped.varies
+            self.grown[place] = longest if exact else None
+            self.spare[place] = stepped.grown
         return replace(items.room(capacity, shape), length=jnp.asarray(items.length, jnp.int32))
 
     def _trips(self) -> tuple[int, bool]:
@@ -287,9 +307,9 @@ class _Loop:
     def _finish(self, carry: Sequence[PyTree]) -> tuple:
         out = list(self.inputs)
         for i, value in zip(self.moving, carry):
-            out[i] = _full(value, self.grown[i]) if i in self.grown else value
+            out[i] = _full(value, self.grown[i], self.outer.checks) if i in self.grown else value
             if isinstance(value, TensorList):
-                growth = max(0, value.capacity - self.start[i].capacity)
+                growth = max(0, value.capacity - self.start[i].room_for)
                 out[i] = replace(out[i], grown=self.start[i].grown + growth)
         for handle, value in zip(self.variables, carry[len(self.moving) :]):
             self.outer.variables[handle] = value
@@ -297,13 +317,10 @@ class _Loop:
         return tuple(out)
 
 
-def _full(items: TensorList, length: int | None) -> TensorList:
-    """Returns a list that the loop lengthened, with this length if it is known; NaN if the loop
-    grew it otherwise.
+def _full(items: TensorList, length: int | None, checks: Checks) -> TensorList:
+    """Returns a list that the loop lengthened, with this length if it is known; it has no numbers
+    if the loop grew it otherwise.
     """
     fits = items.length <= items.capacity if length is None else items.length == length
-    new_length = items.length if length is None else length
-    if not jnp.issubdtype(items.dtype, jnp.inexact):
-        return replace(items, length=new_length)
-    buffer = jnp.where(fits, items.buffer, jnp.nan)
-    return replace(items, buffer=buffer.astype(items.dtype), length=new_length)
+    items = tensor_list.unless(items, fits, checks)
+    return items if length is None else replace(items, length=length)

@@ -41,7 +41,6 @@ class Joins:
             self._read_node(node)
 
     def nodes(self) -> dict[str, Node]:
-        """Returns all nodes by name, with an If for every join."""
         for i in range(len(self.joins)):
             self._build(i)
         return self.by_name

@@ -36,7 +36,7 @@ def create(run, node, inputs):
 @handles("TensorArrayWriteV3")
 def write(run, node, inputs):
     array, index, value, flow = inputs
-    return (tensor_list.with_item(flow, index, value, array.grows),)
+    return (tensor_list.with_item(flow, index, value, array.grows, run.checks),)
 
 
 @handles("TensorArrayReadV3")

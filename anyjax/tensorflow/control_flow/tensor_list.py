@@ -6,6 +6,7 @@ fixed capacity: a loop that writes to a list makes room first (``branches.py``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from anyjax.dtypes import shape_of
 from anyjax.errors import Unsupported
+from anyjax.numerics.wide_integers import Checks
 from anyjax.stablehlo.core.static_values import as_jax, is_known, known, sizes
 from anyjax.tensorflow.core import dtypes
 from anyjax.tensorflow.core.running import OF_STRUCTURES, handles
@@ -34,7 +37,9 @@ class TensorList:
     length: Any
     element: tuple | None
     dtype: Any
-    grown: int = 0  # elements added since a loop began to trace it
+    grown: int = 0  # elements added since a loop began to trace it, at most
+    spare: int = 0  # elements that fit for sure behind a length that is not known
+    varies: bool = False  # whether branches added different numbers of them
     same: Any = None  # the known value that every element was pushed with; () if they differ
 
     @property
@@ -42,20 +47,41 @@ class TensorList:
         """The number of elements that there is room for."""
         return 0 if self.buffer is None else self.buffer.shape[0]
 
+    @property
+    def room_for(self) -> int:
+        """The number of elements that there is room for, or will be where it has no buffer yet."""
+        return max(self.capacity, _fixed_length(self) or 0)
+
     def like(self, shape: tuple) -> TensorList:
         """Returns the list with a buffer for elements of this shape, if it has none yet."""
         if self.buffer is not None:
             return self
-        return replace(self, buffer=jnp.zeros((self.length, *shape), self.dtype))
+        count = _count(self.length, "the number of elements of a TensorArray")
+        return replace(self, buffer=jnp.zeros((count, *shape), self.dtype))
 
     def room(self, capacity: int, shape: tuple) -> TensorList:
-        """Returns the list with room for ``capacity`` elements."""
         buffer = jnp.zeros((0, *shape), self.dtype) if self.buffer is None else self.buffer
         missing = capacity - buffer.shape[0]
         if missing <= 0:
             return replace(self, buffer=buffer)
         pad = [(0, missing)] + [(0, 0)] * (buffer.ndim - 1)
         return replace(self, buffer=jnp.pad(buffer, pad))
+
+    def longer(self, count: int, shape: tuple) -> TensorList:
+        """Returns the list with ``count`` more elements, of which the last may be behind its room
+        where its length is not known.
+        """
+        grown = self.grown + count
+        length, fixed = self.length + count, isinstance(self.length, int)
+        short = max(count - self.spare, 0)
+        items = self.room(length if fixed else self.capacity + short, shape)
+        spare = 0 if fixed else self.spare + short - count
+        return replace(items, length=length, grown=grown, spare=spare)
+
+    def shape(self) -> TensorList:
+        """Returns the list without its values: the shape of its buffer, its length if known."""
+        buffer = None if self.buffer is None else shape_of(self.buffer)
+        return replace(self, buffer=buffer, length=_fixed_length(self))
 
 
 def _flatten(x: TensorList):
@@ -71,6 +97,48 @@ def _unflatten(aux, children):
 
 
 jax.tree_util.register_pytree_node(TensorList, _flatten, _unflatten)
+
+
+def _fixed_length(items: TensorList) -> int | None:
+    return items.length if isinstance(items.length, int) else None
+
+
+def common(lists: Sequence[TensorList]) -> TensorList:
+    """Returns what lists of several branches become, as a shape: one buffer with room for the
+    longest.
+
+    Raises:
+      Unsupported: their elements have different shapes.
+    """
+    first = lists[0]
+    buffers = [x.buffer for x in lists if x.buffer is not None]
+    if len(shapes := {x.shape[1:] for x in buffers}) > 1:
+        raise Unsupported(
+            "branches that fill a TensorArray with elements of different shapes",
+            why=f"its elements share one buffer, and are {' and '.join(map(str, sorted(shapes)))}",
+            do="pad them to the same shape",
+        )
+    capacity = max(x.room_for for x in lists)
+    buffer = jax.ShapeDtypeStruct((capacity, *shapes.pop()), first.dtype) if buffers else None
+    lengths = {_fixed_length(x) for x in lists}
+    return TensorList(
+        buffer,
+        first.length if len(lengths) == 1 else None,
+        first.element if len({x.element for x in lists}) == 1 else None,
+        first.dtype,
+        grown=max(x.grown for x in lists),
+        spare=min(x.spare for x in lists),
+        same=first.same if len({x.same for x in lists}) == 1 else (),
+        varies=len({x.grown for x in lists}) > 1 or any(x.varies for x in lists),
+    )
+
+
+def widened(items: TensorList, shape: TensorList) -> TensorList:
+    """Returns a list as ``common`` says."""
+    if shape.buffer is not None:
+        items = items.room(shape.buffer.shape[0], shape.buffer.shape[1:])
+    length = items.length if shape.length is not None else jnp.asarray(items.length, jnp.int32)
+    return replace(shape, buffer=items.buffer, length=length)
 
 
 def _element_shape(value: Any) -> tuple | None:
@@ -150,23 +218,42 @@ def item(items: TensorList, index: Any, element: Any) -> Any:
 @handles("TensorListSetItem")
 def set_item(run, node, inputs):
     items, index, value = inputs[:3]
-    return (with_item(items, index, value, node.attr("resize_if_index_out_of_bounds")),)
+    grows = node.attr("resize_if_index_out_of_bounds")
+    return (with_item(items, index, value, grows, run.checks),)
 
 
-def with_item(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:
+def with_item(items: TensorList, index, value, grows: bool, checks: Checks) -> TensorList:
     """Returns the list with one element set; beyond the end it grows if ``grows``."""
     value = jnp.asarray(as_jax(value))
     items = items.like(value.shape)
-    if grows and is_known(index):
-        count = max(items.length, int(index) + 1)
-        grown = items.grown + count - items.length
-        items = replace(items.room(count, value.shape), length=count, grown=grown)
+    if grows and is_known(index) and isinstance(items.length, int):
+        items = items.longer(max(int(index) + 1 - items.length, 0), value.shape)
     elif grows:
-        items = items.room(1, value.shape)  # while a loop is probed, before it makes room
-        longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
-        items = replace(items, length=longer, grown=items.grown + 1)
+        end = index + 1
+        if is_known(index):
+            items = items.room(int(end), value.shape)
+        longest = jnp.maximum(jnp.asarray(items.length, jnp.int32), end)
+        has_room = is_known(index) or items.spare > 0
+        items = replace(items.longer(1, value.shape), length=longest)
+        items = items if has_room else unless(items, end <= items.capacity, checks)
     at = int(index) if is_known(index) else index
     return replace(items, buffer=items.buffer.at[at].set(value), same=())
+
+
+def unless(items: TensorList, fits: jax.Array, checks: Checks) -> TensorList:
+    """Returns the list with NaN for its numbers unless all fit; of integers, the output has it."""
+    if not jnp.issubdtype(items.dtype, jnp.inexact):
+        checks.require(fits, _no_room)
+        return items
+    return replace(items, buffer=jnp.where(fits, items.buffer, jnp.nan).astype(items.dtype))
+
+
+def _no_room() -> Unsupported:
+    return Unsupported(
+        "a TensorArray grows by more than the one element that there is room for",
+        why="its buffer has a fixed size, and the place is computed from the inputs",
+        do="give the TensorArray a size",
+    )
 
 
 @handles("TensorListLength")
@@ -189,10 +276,8 @@ def element_shape(run, node, inputs):
 def push_back(run, node, inputs):
     items, value = inputs[0], jnp.asarray(as_jax(inputs[1]))
     items = replace(items, same=_same(items, inputs[1]))
-    if isinstance(items.length, int):
-        items = items.room(items.length + 1, value.shape)
-    buffer = items.buffer.at[items.length].set(value)
-    return (replace(items, buffer=buffer, length=items.length + 1, grown=items.grown + 1),)
+    longer = items.longer(1, value.shape)
+    return (replace(longer, buffer=longer.buffer.at[items.length].set(value)),)
 
 
 def _same(items: TensorList, value: Any) -> tuple:
@@ -206,16 +291,17 @@ def _same(items: TensorList, value: Any) -> tuple:
 @handles("TensorListPopBack")
 def pop_back(run, node, inputs):
     items = inputs[0]
-    last, grown = items.length - 1, items.grown - 1
+    last = items.length - 1
+    items = replace(items, length=last, grown=items.grown - 1, spare=items.spare + 1)
     if items.same:  # sizes that a gradient asks for
         kind, shape, content = items.same
         value = np.frombuffer(content, kind).reshape(shape)
-        return replace(items, length=last, grown=grown), value
+        return items, value
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else _element_shape(inputs[1])
-        return replace(items, length=last, grown=grown), jnp.zeros(shape, items.dtype)
+        return items, jnp.zeros(shape, items.dtype)
     value = jax.lax.dynamic_index_in_dim(items.buffer, last, 0, keepdims=False)
-    return replace(items, length=last, grown=grown), value
+    return items, value
 
 
 @handles("TensorListResize")

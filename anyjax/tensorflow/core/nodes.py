@@ -65,7 +65,6 @@ class Graph:
 
     @functools.cached_property
     def by_name(self) -> dict[str, Node]:
-        """The nodes by name."""
         return {node.name: node for node in self.nodes}
 
     @functools.cached_property
@@ -152,7 +151,6 @@ class Subgraph:
         self.copies: dict[str, Node] = {}
 
     def edge(self, edge: Edge) -> Edge:
-        """Returns an edge as it is inside of the subgraph."""
         resolved, is_outer = self.resolve(edge)
         if not is_outer:
             return resolved

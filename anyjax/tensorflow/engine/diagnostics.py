@@ -7,25 +7,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from anyjax.errors import AnyjaxError
 from anyjax.tensorflow.core.nodes import Node
 
 SPECS = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "jax", "anyjax")))
 PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in SPECS)
 # Nodes made in these come from a file: the stack is that of its loading.
 LOADERS = ("importer.py", "function_def_to_graph.py", "function_deserialization.py")
-
-
-def locate(error: Exception, node: Node, stack: Sequence[str], library: object = None) -> None:
-    """Adds the innermost node to an error that was raised in it."""
-    if getattr(error, "tensorflow_node", None) is not None:
-        return
-    error.tensorflow_node = node.name  # type: ignore[attr-defined]
-    where = place(node, stack, library)
-    if isinstance(error, AnyjaxError) and not error.where:
-        AnyjaxError.__init__(error, error.what, where=where, why=error.why, do=error.do)
-    elif not isinstance(error, AnyjaxError):
-        error.add_note(f"in {where} of the TensorFlow graph")
 
 
 def place(node: Node, stack: Sequence[str], library: object = None) -> str:

@@ -5,15 +5,16 @@ bridge to XLA.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 
 from anyjax import trees
 from anyjax.calls.taps import Readings
+from anyjax.graphs.evaluation import Evaluation
+from anyjax.graphs.origins import NONE, Origin, Origins
 from anyjax.numerics.wide_integers import Checks
-from anyjax.stablehlo.core.draws import Draws
-from anyjax.stablehlo.core.origins import NONE, Origin, Origins
 from anyjax.stablehlo.core.static_values import as_jax, is_known, known
 from anyjax.table import Row
 from anyjax.tensorflow.control_flow.custom_gradient import with_gradient
@@ -25,13 +26,13 @@ from anyjax.tensorflow.engine import bridge, diagnostics, layers, tables  # noqa
 from anyjax.tensorflow.engine.folding import fold
 from anyjax.tensorflow.engine.graph import Library
 
-INT64 = 9  # of tf.DType
+WIDE = 9, 23  # tf.int64 and tf.uint64
 PASSING = {  # their outputs are those of one function
     "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase",
 }  # fmt: skip
 
 
-class Run(Draws):
+class Run(Evaluation):
     """The values of variables as they change, the keys that are left, the functions to call."""
 
     def __init__(
@@ -41,15 +42,13 @@ class Run(Draws):
         rng: jax.Array | None,
         readings: Readings | None = None,
     ):
-        self.library, self.variables, self.rng = library, variables, rng
-        self.readings = readings
+        super().__init__(rng, readings, Checks())
+        self.library, self.variables = library, variables
         self.initial = dict(variables)  # their values before the model assigned any
         self.written: set[Any] = set()
         self.packed: dict[int, tuple] = {}  # id of a vector -> vector, entries
         self.least: dict[int, tuple] = {}  # id of a size -> size, lower bound
         self.stack: list[str] = []
-        self.origins = Origins()
-        self.checks = Checks()
 
     def graph(
         self, graph: Graph, inputs: Sequence[Any], origins: Sequence[Origin] | None = None
@@ -68,11 +67,8 @@ class Run(Draws):
                 if self.readings is not None:
                     out = layers.tapped(self, graph, node, operands, out)
             except Exception as error:
-                named = self.origins.name(error)
-                diagnostics.locate(named, node, self.stack, self.library)
-                if named is error:
-                    raise
-                raise named from error
+                where = partial(diagnostics.place, node, self.stack, self.library)
+                self.fail(error, where, " of the TensorFlow graph")
             values[node.name] = out
             origins_of[node.name] = self.origins.of_outputs(out, node.op in PASSING)
             for name in node.last_use:
@@ -137,7 +133,7 @@ class Run(Draws):
                 arguments.append(known(inputs[what], kind))
         out = row.lowering(*arguments)
         attributes = node.proto.attr
-        if attributes["DstT" if node.op == "Cast" else "T"].type == INT64:
+        if attributes["DstT" if node.op == "Cast" else "T"].type in WIDE:
             self.checks.note(node.op, row.lowering, arguments, out)
         return out
 

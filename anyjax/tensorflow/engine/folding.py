@@ -7,6 +7,7 @@ operators of shapes, and also serves symbolic sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -94,18 +95,16 @@ def _pure(node: Node) -> bool:
 
 def kernel(node: Node, inputs: Sequence[object]) -> tuple:
     """Computes a node by TensorFlow's kernel."""
-    arguments: list[Any] = []
     kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))
-    tensors = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
     groups = node.groups()
-    for size in groups:
-        group = [next(tensors) for _ in range(1 if size is None else size)]
-        arguments.append(group[0] if size is None else group)
+    attributes: list[Any] = []
     for param in read(node.op).params[len(groups) :]:
         if param.name in node.proto.attr:
-            arguments += [param.name, _attr(node, param)]
-    with tf.init_scope(), tf.device("CPU"):
-        out = execute(eager_context(), node.op, None, *arguments)
+            attributes += [param.name, _attr(node, param)]
+    with tf.init_scope(), tf.device("CPU"):  # also where TensorFlow traces us
+        tensors = iter([*map(_tensor, inputs, kinds)])
+        operands = [next(tensors) if n is None else [*islice(tensors, n)] for n in groups]
+        out = execute(eager_context(), node.op, None, *operands, *attributes)
     flat = tf.nest.flatten(out)
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
 

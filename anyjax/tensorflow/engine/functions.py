@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ from anyjax.tensorflow.engine.concrete import Concrete, concrete_of
 from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
+    import keras
+    from tensorflow.types.experimental import ConcreteFunction
+
     from anyjax.model import Model
 
 BINDING = "Binding inputs to tf.function failed due to "
@@ -44,6 +47,9 @@ class Function:
     seeds: list[str] = field(default_factory=list)  # variables that seed random numbers
     wide: dict[int, tf.DType] = field(default_factory=dict)  # 64-bit dtypes of the example
     traced: dict[Any, Concrete] = field(default_factory=dict)
+    holds: object = None  # a restored model, whose tables go with it
+    call: inspect.Signature | None = None  # of a Keras model, which has its own words
+    usage: str = ""  # how it is called
 
     def concrete(self, args: tuple, kwargs: Mapping[str, PyTree]) -> Concrete:
         """Returns the function traced for arguments of these shapes, dtypes and Python values."""
@@ -61,6 +67,8 @@ class Function:
           WrongArguments: the function does not take these arguments.
           ForwardFailed: it raises itself.
         """
+        self._check(args, {k: v for k, v in kwargs.items() if k != "training"})
+        usage = self.usage or f"call it as {self.name}{self.signature}"
         try:
             return self.find(args, kwargs)
         except (TypeError, ValueError) as error:
@@ -71,13 +79,29 @@ class Function:
                 raise WrongArguments(
                     f"{self.name} does not take these arguments",
                     why=message.partition(BINDING)[2][:400] or message[:400],
-                    do=f"call it as {self.name}{self.signature}",
+                    do=usage,
                 ) from error
             raise ForwardFailed(
                 f"{self.name} raises {type(error).__name__} while TensorFlow traces it",
                 why=message[-400:],
-                do="give arguments of the shapes and dtypes that it takes",
+                do=self.usage or "give arguments of the shapes and dtypes that it takes",
             ) from error
+
+    def _check(self, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
+        """Raises WrongArguments unless a Keras model takes so many arguments by these names."""
+        if self.call is None:
+            return
+        try:
+            bound = self.call.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            why = str(error)
+        else:
+            if not isinstance(bound.get("training"), tf.TensorSpec):
+                return
+            why = f"{len(args)} arguments are given, and the second one is `training`"
+        raise WrongArguments(
+            f"{self.name} does not take these arguments", why=why, do=self.usage
+        ) from None
 
     def specs(self, args: tuple, kwargs: Mapping[str, PyTree]) -> tuple[Any, Any]:
         """Returns the arguments with specs instead of arrays, and a key of them."""
@@ -155,12 +179,38 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
     function = Function(_get(run), type(model).__name__, signature, model, moded=True)
+    function.call, function.usage = inspect.signature(model.call), _usage(model)
     paths = {id(v.value.handle): v.path for v in model.variables}
     function.add_variables([v.value for v in model.variables], lambda v: paths[id(v.handle)])
     variables = {function.names[id(v.value.handle)]: v for v in model.variables}
     function.frozen = {name for name, v in variables.items() if not v.trainable}
     function.seeds = [n for n, v in variables.items() if v.path.endswith("seed_generator_state")]
     return function
+
+
+def _usage(model: keras.Model) -> str:
+    """Returns how a Keras model is called: its inputs are one argument, which may be a list."""
+    parameters = [*inspect.signature(model.call).parameters.values()]
+    names = [p.name for p in parameters if p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
+    if len(names) > 1:
+        return f"call it as model({', '.join(names)})"
+    try:
+        inputs = model.input
+    except (AttributeError, ValueError):  # it was not made of symbols
+        inputs = None
+    if isinstance(inputs, (list, tuple, dict)):
+        return f"pass its inputs as one {type(inputs).__name__}: model({_written(inputs)})"
+    (name,) = names or ["inputs"]
+    return f"call it as model({name}), with several in one list or dict, as its own code takes them"
+
+
+def _written(inputs: PyTree) -> str:
+    """Writes the inputs of a Keras model as code."""
+    if isinstance(inputs, dict):
+        return "{" + ", ".join(f"{k!r}: {_written(x)}" for k, x in inputs.items()) + "}"
+    if isinstance(inputs, (list, tuple)):
+        return "[" + ", ".join(map(_written, inputs)) + "]"
+    return inputs.name
 
 
 def _build(model: Model, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
@@ -191,10 +241,32 @@ def of_callable(source: Any) -> Function:
         function.add_variables(owner.variables, plain_name)
     if getattr(source, "input_signature", None) is not None:
         function.add_variables(source.get_concrete_function().variables, plain_name)
-    restored = getattr(source, "__call__", source)  # noqa: B004  (an object's own function)
-    for concrete in getattr(restored, "concrete_functions", ()):
-        function.add_variables(concrete.variables, plain_name)
+    for concrete in restored_calls(source):
+        function.add_variables(_variables(concrete), plain_name)
     return function
+
+
+def restored_calls(source: object) -> Sequence[ConcreteFunction]:
+    """Returns the traced functions of a restored one, or of a restored object that is called."""
+    call = getattr(source, "__call__", None)  # noqa: B004
+    return getattr(source, "concrete_functions", getattr(call, "concrete_functions", ()))
+
+
+def _variables(concrete: ConcreteFunction) -> Sequence[tf.Variable]:
+    """Returns the variables of a traced function, which holds them only weakly.
+
+    Raises:
+      WrongArguments: they are gone.
+    """
+    try:
+        return concrete.variables
+    except AssertionError as error:
+        raise WrongArguments(
+            "the variables of the function are gone",
+            why="a function holds none of its variables, and nothing holds its model any more",
+            do="keep the model: restored = tf.saved_model.load(folder); "
+            "anyjax.from_tensorflow(restored.function)",
+        ) from error
 
 
 def of_concrete(concrete: Any) -> Function:
@@ -206,7 +278,7 @@ def of_concrete(concrete: Any) -> Function:
     name = bytes(concrete.name).decode() if isinstance(concrete.name, bytes) else concrete.name
     name = name.removeprefix("__inference_").rstrip("0123456789_")
     function = Function(lambda *_: concrete, name, inspect.Signature(parameters), concrete)
-    function.add_variables(concrete.variables, plain_name)
+    function.add_variables(_variables(concrete), plain_name)
     return function
 
 

@@ -68,16 +68,11 @@ def tapped(run: Running, graph: Graph, node: Node, inputs: Any, out: tuple) -> t
     """Returns the outputs of a node, with the edits of its taps; lenient ones leave values as they
     are that the program does not compute.
     """
-    readings = run.readings
     for path, number in exits(graph)[node.name]:
-        if number >= len(out) or not trees.is_array(out[number]):
-            continue
-        is_fixed = not run.is_computed(out[number])
-        taps = [i for i in readings.at(path) if not (is_fixed and readings.is_lenient_edit(i))]
-        if taps:
-            edit = lambda function, value: as_jax(function(as_jax(value)))
-            readings.enter(taps, path, inputs, partial(_inputs, node, path), edit)
-            value = readings.leave(taps, path, out[number], as_jax, edit)
+        if number < len(out) and trees.is_array(out[number]):
+            is_fixed = lambda value: not run.is_computed(value)
+            read = partial(_inputs, node, path)
+            value = run.tapped(path, out[number], inputs, read, as_jax, is_fixed)
             out = (*out[:number], value, *out[number + 1 :])
     return out
 

@@ -5,7 +5,7 @@ Nothing is run: the graph is read as a GraphDef, its variables from the checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +82,27 @@ def _serving(proto: SavedModel) -> Any:
 
 def _signature(meta: Any, name: str | None) -> tuple[str, Any]:
     signatures = {k: v for k, v in meta.signature_def.items() if v.outputs}
-    if name is None:
-        usual = [x for x in USUAL if x in signatures] or sorted(signatures)
-        name = usual[0] if usual else None
+    name = name or usual_of(signatures)
     if name is None or name not in signatures:
-        raise WrongArguments(
-            f"there is no signature {name!r}" if name else "the SavedModel has no signature",
-            why=f"the model has {', '.join(sorted(signatures)) or 'none'}",
-            do="pass signature= with one of these names, or read its graph as a GraphDef",
-        )
+        raise no_signature(name, signatures)
     return name, signatures[name]
+
+
+def usual_of(names: Iterable[str]) -> str | None:
+    """Returns the signature that is served where none is named, None if that is not clear."""
+    names = [*names]
+    return next((x for x in USUAL if x in names), names[0] if len(names) == 1 else None)
+
+
+def no_signature(name: str | None, names: Iterable[str]) -> WrongArguments:
+    """Returns the error for a signature that is not there, or is not named among several."""
+    names = sorted(names)
+    return WrongArguments(
+        f"there is no signature {name!r}" if name else "the SavedModel has several signatures",
+        why=f"the model has {', '.join(names) or 'none'}",
+        do="pass signature= with one of these names"
+        + (f": anyjax.from_tensorflow(folder, signature={names[0]!r})" if names else ""),
+    )
 
 
 def _plain(info: Any, key: str) -> str:

@@ -79,21 +79,6 @@ def filter_grad(convolve, input, shape, out_backprop):
     return jax.linear_transpose(partial(convolve, input), like)(out_backprop)[0]
 
 
-@lowers("Conv2D")
-def conv2d(input, filter, strides, padding, explicit_paddings, data_format, dilations):
-    return convolution(strides, padding, explicit_paddings, data_format, dilations)(input, filter)
-
-
-@lowers("Conv3D")
-def conv3d(input, filter, strides, padding, data_format, dilations):
-    return convolution(strides, padding, NO_PADS, data_format, dilations)(input, filter)
-
-
-@lowers("DepthwiseConv2dNative")
-def depthwise_conv2d(input, filter, strides, padding, explicit_paddings, data_format, dilations):
-    return depthwise(strides, padding, explicit_paddings, data_format, dilations)(input, filter)
-
-
 @lowers("Conv")
 def conv(
     input, filter, strides, padding, explicit_paddings, data_format, dilations, batch_dims, groups
@@ -120,71 +105,44 @@ def input_shape(shape, filter, out_backprop, layout):
     return tuple(sizes_of[x] if x in sizes_of else next(space) for x in layout)
 
 
-@lowers("Conv2DBackpropInput")
-def conv2d_of_input(
-    input_sizes: Static, filter, out_backprop, strides, padding, explicit_paddings, data_format,
-    dilations,
-):  # fmt: skip
-    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    shape = input_shape(input_sizes, filter, out_backprop, data_format)
-    return input_grad(convolve, shape, filter, out_backprop)
+def volumes(strides, padding, layout, dilations):
+    return convolution(strides, padding, NO_PADS, layout, dilations)
+
+
+def forward(form):
+    return lambda input, filter, /, *how: form(*how)(input, filter)
+
+
+def of_input(form):
+    def lowering(input_sizes: Static, filter, out_backprop, /, *how):
+        shape = input_shape(input_sizes, filter, out_backprop, layout=how[-2])
+        return input_grad(form(*how), shape, filter, out_backprop)
+
+    return lowering
+
+
+def of_filter(form):
+    def lowering(input, filter_sizes: Static, out_backprop, /, *how):
+        return filter_grad(form(*how), input, filter_sizes, out_backprop)
+
+    return lowering
+
+
+for _name, _version, _form in (
+    ("Conv2D", "", convolution),
+    ("Conv3D", "V2", volumes),
+    ("DepthwiseConv2dNative", "", depthwise),
+):
+    lowers(_name)(forward(_form))
+    lowers(f"{_name}BackpropInput{_version}")(of_input(_form))
+    lowers(f"{_name}BackpropFilter{_version}")(of_filter(_form))
 
 
 @lowers("Conv2DBackpropInputV2")
-def conv2d_of_input_v2(
-    input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
-):
-    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return input_grad(convolve, input.shape, filter, out_backprop)
-
-
-@lowers("Conv2DBackpropFilter")
-def conv2d_of_filter(
-    input, filter_sizes: Static, out_backprop, strides, padding, explicit_paddings, data_format,
-    dilations,
-):  # fmt: skip
-    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(convolve, input, filter_sizes, out_backprop)
+def conv2d_of_input_v2(input, filter, out_backprop, /, *how):
+    return input_grad(convolution(*how), input.shape, filter, out_backprop)
 
 
 @lowers("Conv2DBackpropFilterV2")
-def conv2d_of_filter_v2(
-    input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
-):
-    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(convolve, input, filter.shape, out_backprop)
-
-
-@lowers("Conv3DBackpropInputV2")
-def conv3d_of_input(
-    input_sizes: Static, filter, out_backprop, strides, padding, data_format, dilations
-):
-    convolve = convolution(strides, padding, NO_PADS, data_format, dilations)
-    shape = input_shape(input_sizes, filter, out_backprop, data_format)
-    return input_grad(convolve, shape, filter, out_backprop)
-
-
-@lowers("Conv3DBackpropFilterV2")
-def conv3d_of_filter(
-    input, filter_sizes: Static, out_backprop, strides, padding, data_format, dilations
-):
-    convolve = convolution(strides, padding, NO_PADS, data_format, dilations)
-    return filter_grad(convolve, input, filter_sizes, out_backprop)
-
-
-@lowers("DepthwiseConv2dNativeBackpropInput")
-def depthwise_of_input(
-    input_sizes: Static, filter, out_backprop, strides, padding, explicit_paddings, data_format,
-    dilations,
-):  # fmt: skip
-    convolve = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return input_grad(convolve, input_sizes, filter, out_backprop)
-
-
-@lowers("DepthwiseConv2dNativeBackpropFilter")
-def depthwise_of_filter(
-    input, filter_sizes: Static, out_backprop, strides, padding, explicit_paddings, data_format,
-    dilations,
-):  # fmt: skip
-    convolve = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(convolve, input, filter_sizes, out_backprop)
+def conv2d_of_filter_v2(input, filter, out_backprop, /, *how):
+    return filter_grad(convolution(*how), input, filter.shape, out_backprop)

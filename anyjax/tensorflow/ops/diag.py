@@ -18,19 +18,16 @@ from anyjax.tensorflow.core.schema import Static, lowers
 
 
 def _lowest_highest(k) -> tuple[int, int]:
-    """Returns the lowest and the highest diagonal."""
     low, *high = sizes(np.ravel(k))
     return low, (high or [low])[0]
 
 
 def _rows_columns(rows, columns) -> tuple:
-    """Returns the row and the column of each element."""
     iota = lambda axis: lax.broadcasted_iota("int32", (rows, columns), axis)
     return iota(0), iota(1)
 
 
 def _offset(d, rows, columns, longest, align):
-    """Returns where a diagonal begins in its row."""
     above, below = (side == "RIGHT" for side in align.split("_"))
     short = longest - (jnp.minimum(rows, columns - d) - jnp.maximum(0, -d))
     right = jnp.where(d > 0, above, jnp.where(d < 0, below, above and below))

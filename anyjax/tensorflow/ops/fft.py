@@ -27,10 +27,7 @@ for rank, suffix in enumerate(("", "2D", "3D"), 1):
             dict.fromkeys((f"{name}{suffix}", f"Batch{name}{suffix}"), inner(function, rank))
         )
     table.update(
-        {
-            f"RFFT{suffix}": real(jnp.fft.rfftn, rank),
-            f"IRFFT{suffix}": real(jnp.fft.irfftn, rank),
-        }
+        {f"RFFT{suffix}": real(jnp.fft.rfftn, rank), f"IRFFT{suffix}": real(jnp.fft.irfftn, rank)}
     )
 
 

@@ -161,11 +161,11 @@ def glimpse(input, size, offsets, normalized, uniform_noise, noise, start):
 
 
 @lowers("ExtractGlimpse")
-def extract_glimpse(input, size: Static, offsets, centered, normalized, uniform_noise, noise):
+def extract_glimpse(input, size: Static, offsets, centered, /, *how):
     def start(at, shape, size):
         return ((at + shape) / 2 if centered else at) - size / 2
 
-    return glimpse(input, size, offsets, normalized, uniform_noise, noise, start)
+    return glimpse(input, size, offsets, *how, start)
 
 
 @lowers("ExtractGlimpseV2")
@@ -272,14 +272,10 @@ def _projected_jvp(shape, interpolation, fill_mode, primals, tangents):
 
 
 @lowers("ImageProjectiveTransformV2")
-def image_projective_transform(images, transforms, output_shape: Static, interpolation, fill_mode):
-    shape = tuple(map(int, output_shape))
-    return projected(images, transforms, 0.0, shape, interpolation, fill_mode)
+def image_projective_transform(images, transforms, output_shape: Static, /, *how):
+    return projected(images, transforms, 0.0, tuple(map(int, output_shape)), *how)
 
 
 @lowers("ImageProjectiveTransformV3")
-def image_projective_transform_v3(
-    images, transforms, output_shape: Static, fill_value, interpolation, fill_mode
-):
-    shape = tuple(map(int, output_shape))
-    return projected(images, transforms, fill_value, shape, interpolation, fill_mode)
+def image_projective_transform_v3(images, transforms, output_shape: Static, fill_value, /, *how):
+    return projected(images, transforms, fill_value, tuple(map(int, output_shape)), *how)

@@ -105,7 +105,7 @@ def ctc_losses(inputs, labels, lengths, times, blank):
     return -jnp.logaddexp(end(2 * lengths), last)
 
 
-def ctc(inputs, indices, values, times, blank, collapse, merge, ignore):
+def ctc(inputs, indices, values, times, collapse, merge, ignore, blank):
     """Returns losses and their gradient; the loss of a text that is too long is infinite or 0."""
     if collapse or not merge:
         raise Unsupported(
@@ -127,21 +127,13 @@ def ctc(inputs, indices, values, times, blank, collapse, merge, ignore):
 
 
 @lowers("CTCLoss")
-def ctc_loss(
-    inputs, labels_indices: Known, labels_values, sequence_length, preprocess_collapse_repeated,
-    ctc_merge_repeated, ignore_longer_outputs_than_inputs,
-):  # fmt: skip
+def ctc_loss(inputs, labels_indices: Known, labels_values, sequence_length, /, *how):
     """The last class is the blank."""
-    how = preprocess_collapse_repeated, ctc_merge_repeated, ignore_longer_outputs_than_inputs
     blank = inputs.shape[2] - 1
-    return ctc(inputs, labels_indices, labels_values, sequence_length, blank, *how)
+    return ctc(inputs, labels_indices, labels_values, sequence_length, *how, blank)
 
 
 @lowers("CTCLossV2")
-def ctc_loss_v2(
-    inputs, labels_indices: Known, labels_values, sequence_length, preprocess_collapse_repeated,
-    ctc_merge_repeated, ignore_longer_outputs_than_inputs,
-):  # fmt: skip
+def ctc_loss_v2(inputs, labels_indices: Known, labels_values, sequence_length, /, *how):
     """The first class is the blank."""
-    how = preprocess_collapse_repeated, ctc_merge_repeated, ignore_longer_outputs_than_inputs
-    return ctc(inputs, labels_indices, labels_values, sequence_length, 0, *how)
+    return ctc(inputs, labels_indices, labels_values, sequence_length, *how, 0)

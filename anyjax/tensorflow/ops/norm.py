@@ -13,17 +13,12 @@ from anyjax.numerics.normalization import standardized
 from anyjax.tensorflow.core.schema import lowers
 
 
-def statistics_axes(x, data_format) -> tuple[int, ...]:
-    """Returns all axes but the channels."""
-    return tuple(i for i in range(x.ndim) if i != data_format.index("C"))
-
-
 def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_training, reserves):
     """Returns TensorFlow's outputs, with ``reserves`` reserve spaces after the two of version 1.
 
     The gradient is that of the first output alone. Statistics are as wide as ``scale``.
     """
-    axes = statistics_axes(x, data_format)
+    axes = tuple(i for i in range(x.ndim) if i != data_format.index("C"))
     wide = x.astype(scale.dtype)
     along = lambda v: lax.expand_dims(v, axes)
     mean, variance = lax.stop_gradient((mean, variance))
@@ -42,18 +37,12 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
 
 
 @lowers("FusedBatchNorm", "FusedBatchNormV2")
-def fused_batch_norm(
-    x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
-):
-    how = epsilon, exponential_avg_factor, data_format, is_training
+def fused_batch_norm(x, scale, offset, mean, variance, /, *how):
     return fused(x, scale, offset, mean, variance, *how, reserves=0)
 
 
 @lowers("FusedBatchNormV3")
-def fused_batch_norm_v3(
-    x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
-):
-    how = epsilon, exponential_avg_factor, data_format, is_training
+def fused_batch_norm_v3(x, scale, offset, mean, variance, /, *how):
     return fused(x, scale, offset, mean, variance, *how, reserves=1)
 
 
@@ -72,12 +61,8 @@ def fused_batch_norm_grad(
 
 
 @lowers("FusedBatchNormGradV3")
-def fused_batch_norm_grad_v3(
-    y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3, epsilon, data_format,
-    is_training,
-):  # fmt: skip
-    reserved = reserve_space_1, reserve_space_2
-    return fused_batch_norm_grad(y_backprop, x, scale, *reserved, epsilon, data_format, is_training)
+def fused_batch_norm_grad_v3(y_backprop, x, scale, reserve_1, reserve_2, reserve_3, /, *how):
+    return fused_batch_norm_grad(y_backprop, x, scale, reserve_1, reserve_2, *how)
 
 
 @lowers("LRN")
@@ -92,6 +77,5 @@ def local_response(input, depth_radius, bias, alpha, beta):
 
 
 @lowers("LRNGrad")
-def local_response_grad(input_grads, input_image, output_image, depth_radius, bias, alpha, beta):
-    normalize = lambda x: local_response(x, depth_radius, bias, alpha, beta)
-    return jax.vjp(normalize, input_image)[1](input_grads)[0]
+def local_response_grad(input_grads, input_image, output_image, /, *how):
+    return jax.vjp(lambda x: local_response(x, *how), input_image)[1](input_grads)[0]

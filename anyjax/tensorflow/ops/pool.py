@@ -12,21 +12,22 @@ from jax import lax
 from anyjax.numerics.pooling import lowest, max_places, window_counts
 from anyjax.stablehlo.core.static_values import sizes
 from anyjax.tensorflow.core.schema import Static, lowers
-from anyjax.tensorflow.ops.conv import NO_PADS, spatial
+from anyjax.tensorflow.ops.conv import spatial
 
 
 def numbers(values) -> tuple[int, ...]:
     return tuple(int(x) for x in values)
 
 
-def max_windows(ksize, strides, padding, explicit, layout):
+def max_windows(ksize, strides, padding, *explicit_and_layout):
     """Returns ``input -> output``; of equal elements the first has the gradient.
 
     TensorFlow's kernel for three dimensions on CPUs gives each of them the whole gradient.
     """
+    *explicit, layout = explicit_and_layout
     spatial(layout)
     if padding == "EXPLICIT":
-        padding = list(zip(explicit[::2], explicit[1::2]))
+        padding = list(zip(explicit[0][::2], explicit[0][1::2]))
 
     def pool(input):
         window = numbers(ksize), numbers(strides), padding
@@ -58,77 +59,46 @@ def mean_windows(ksize, strides, padding, layout):
     return pool
 
 
-def input_grad(pool, input, grad):
-    """Returns the gradient for the input."""
-    return jax.vjp(pool, input)[1](grad)[0]
-
-
-@lowers("MaxPool")
-def max_pool(input, ksize, strides, padding, explicit_paddings, data_format):
-    return max_windows(ksize, strides, padding, explicit_paddings, data_format)(input)
+@lowers("MaxPool", "MaxPool3D")
+def max_pool(input, /, *how):
+    return max_windows(*how)(input)
 
 
 @lowers("MaxPoolV2")
-def max_pool_v2(input, ksize: Static, strides: Static, padding, data_format):
-    return max_windows(ksize, strides, padding, NO_PADS, data_format)(input)
+def max_pool_v2(input, ksize: Static, strides: Static, /, *how):
+    return max_windows(ksize, strides, *how)(input)
 
 
-@lowers("MaxPool3D")
-def max_pool_3d(input, ksize, strides, padding, data_format):
-    return max_windows(ksize, strides, padding, NO_PADS, data_format)(input)
-
-
-@lowers("MaxPoolGrad")
-def max_pool_grad(
-    orig_input, orig_output, grad, ksize, strides, padding, explicit_paddings, data_format
-):
-    pool = max_windows(ksize, strides, padding, explicit_paddings, data_format)
-    return input_grad(pool, orig_input, grad)
+@lowers("MaxPoolGrad", "MaxPool3DGrad")
+def max_pool_grad(orig_input, orig_output, grad, /, *how):
+    return jax.vjp(max_windows(*how), orig_input)[1](grad)[0]
 
 
 @lowers("MaxPoolGradV2")
-def max_pool_grad_v2(
-    orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
-):
-    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return input_grad(pool, orig_input, grad)
-
-
-@lowers("MaxPool3DGrad")
-def max_pool_3d_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
-    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return input_grad(pool, orig_input, grad)
+def max_pool_grad_v2(orig_input, orig_output, grad, ksize: Static, strides: Static, /, *how):
+    return max_pool_grad(orig_input, orig_output, grad, ksize, strides, *how)
 
 
 @lowers("MaxPoolGradGrad", "MaxPool3DGradGrad")
-def max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
+def max_pool_grad_grad(orig_input, orig_output, grad, /, *how):
     """The elements of ``grad`` where the input has its maxima."""
-    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return jax.jvp(pool, (orig_input,), (grad,))[1]
+    return jax.jvp(max_windows(*how), (orig_input,), (grad,))[1]
 
 
 @lowers("MaxPoolGradGradV2")
-def max_pool_grad_grad_v2(
-    orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
-):
-    return max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format)
+def max_pool_grad_grad_v2(orig_input, orig_output, grad, ksize: Static, strides: Static, /, *how):
+    return max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, *how)
 
 
-@lowers("AvgPool")
-def avg_pool(value, ksize, strides, padding, data_format):
-    return mean_windows(ksize, strides, padding, data_format)(value)
-
-
-@lowers("AvgPool3D")
-def avg_pool_3d(input, ksize, strides, padding, data_format):
-    return mean_windows(ksize, strides, padding, data_format)(input)
+@lowers("AvgPool", "AvgPool3D")
+def avg_pool(value, /, *how):
+    return mean_windows(*how)(value)
 
 
 @lowers("AvgPoolGrad", "AvgPool3DGrad")
-def avg_pool_grad(orig_input_shape: Static, grad, ksize, strides, padding, data_format):
+def avg_pool_grad(orig_input_shape: Static, grad, /, *how):
     like = jax.ShapeDtypeStruct(sizes(orig_input_shape), grad.dtype)
-    pool = mean_windows(ksize, strides, padding, data_format)
-    return jax.linear_transpose(pool, like)(grad)[0]
+    return jax.linear_transpose(mean_windows(*how), like)(grad)[0]
 
 
 def with_batch(places, shape):
@@ -142,7 +112,7 @@ def max_pool_with_argmax(input, ksize, strides, Targmax, padding, include_batch_
     window = {"window_dimensions": ksize, "window_strides": strides, "padding": padding}
     places = max_places(input, input.ndim - 1, window, nans=False).astype(Targmax)
     places = with_batch(places, input.shape) if include_batch_in_index else places
-    return max_windows(ksize, strides, padding, NO_PADS, "NHWC")(input), places
+    return max_windows(ksize, strides, padding, "NHWC")(input), places
 
 
 @lowers("MaxPoolGradWithArgmax")

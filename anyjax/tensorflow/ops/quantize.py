@@ -52,25 +52,24 @@ def fake(x, low, high, num_bits, narrow_range):
 
 
 @lowers("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
-def fake_quant(inputs, min, max, num_bits, narrow_range):
-    return fake(inputs, min, max, num_bits, narrow_range)
+def fake_quant(inputs, min, max, /, *how):
+    return fake(inputs, min, max, *how)
 
 
 @lowers("FakeQuantWithMinMaxArgs")
-def fake_quant_args(inputs, min, max, num_bits, narrow_range):
-    return fake(inputs, np.float32(min), np.float32(max), num_bits, narrow_range)
+def fake_quant_args(inputs, /, min, max, *how):
+    return fake(inputs, np.float32(min), np.float32(max), *how)
 
 
 @lowers("FakeQuantWithMinMaxVarsGradient", "FakeQuantWithMinMaxVarsPerChannelGradient")
-def fake_quant_gradient(gradients, inputs, min, max, num_bits, narrow_range):
-    run = lambda *xs: fake(*xs, num_bits, narrow_range)
+def fake_quant_gradient(gradients, inputs, min, max, /, *how):
+    run = lambda *xs: fake(*xs, *how)
     return jax.vjp(run, inputs, jnp.asarray(min), jnp.asarray(max))[1](gradients)
 
 
 @lowers("FakeQuantWithMinMaxArgsGradient")
-def fake_quant_args_gradient(gradients, inputs, min, max, num_bits, narrow_range):
-    run = lambda x: fake_quant_args(x, min, max, num_bits, narrow_range)
-    return jax.vjp(run, inputs)[1](gradients)[0]
+def fake_quant_args_gradient(gradients, inputs, /, *how):
+    return jax.vjp(lambda x: fake_quant_args(x, *how), inputs)[1](gradients)[0]
 
 
 # Quantization and dequantization at once.
@@ -116,12 +115,8 @@ straight.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
 
 
 @lowers("QuantizeAndDequantizeV2")
-def quantize_and_dequantize(
-    input, input_min, input_max, signed_input, num_bits, range_given, round_mode, narrow_range,
-    axis,
-):  # fmt: skip
+def quantize_and_dequantize(input, input_min, input_max, /, *how):
     """The gradient passes through, also where a value is clipped."""
-    how = signed_input, num_bits, range_given, round_mode, narrow_range, axis
     return straight(input, lax.stop_gradient(there_and_back(input, input_min, input_max, *how)))
 
 
@@ -131,18 +126,14 @@ def quantize_and_dequantize_v3(
 ):
     num_bits = jnp.asarray(num_bits, input.dtype)
     how = signed_input, num_bits, range_given, "HALF_TO_EVEN", narrow_range, axis
-    return straight(input, lax.stop_gradient(there_and_back(input, input_min, input_max, *how)))
+    return quantize_and_dequantize(input, input_min, input_max, *how)
 
 
 @lowers("QuantizeAndDequantizeV4")
-def quantize_and_dequantize_v4(
-    input, input_min, input_max, signed_input, num_bits, range_given, round_mode, narrow_range,
-    axis,
-):  # fmt: skip
+def quantize_and_dequantize_v4(input, input_min, input_max, /, *how_and_axis):
     """The gradient of clipped values is 0, and so is that of the ends."""
-    how = signed_input, num_bits, range_given, round_mode, narrow_range, axis
-    out = lax.stop_gradient(there_and_back(input, input_min, input_max, *how))
-    return straight(stopped_outside(input, input_min, input_max, axis), out)
+    out = lax.stop_gradient(there_and_back(input, input_min, input_max, *how_and_axis))
+    return straight(stopped_outside(input, input_min, input_max, how_and_axis[-1]), out)
 
 
 def stopped_outside(x, low, high, axis):

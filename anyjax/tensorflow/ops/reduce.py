@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from anyjax.dtypes import canonical
+from anyjax.numerics.division import mean
 from anyjax.tensorflow.core.schema import Static, lowers, table
 from anyjax.tensorflow.ops.index import add
-from anyjax.tensorflow.ops.pointwise import is_exact
 
 
 def axes(x, indices) -> tuple[int, ...]:
@@ -29,15 +28,6 @@ def _reducing(function):
         return lax.expand_dims(out, along) if keep_dims else out
 
     return lowering
-
-
-def mean(x, along):
-    """Rounds the mean of integers towards 0; their sum is as wide as JAX's integers."""
-    if not is_exact(x):
-        return jnp.mean(x, along)
-    count = np.prod([x.shape[a] for a in along], initial=1)
-    total = jnp.sum(x, along, dtype=canonical(np.int64))
-    return lax.div(total, total.dtype.type(count)).astype(x.dtype)
 
 
 def euclidean_norm(x, along):

@@ -52,10 +52,6 @@ def uniforms(words):
     return double_fraction(words[..., ::2], words[..., 1::2])
 
 
-def normals(words):
-    return normals_of(words, np.float64)
-
-
 def gammas(stream, index, alpha):
     """Draws by Marsaglia and Tsang's method, with ``alpha`` for each output number."""
     small = alpha < 1
@@ -64,7 +60,7 @@ def gammas(stream, index, alpha):
 
     def step(state):
         at, normal, uniform, done, out = state
-        x, normal, at = take(stream, normal, at, normals, ~done)
+        x, normal, at = take(stream, normal, at, lambda words: normals_of(words, np.float64), ~done)
         v = (1 + c * x) ** 3
         u, uniform, at = take(stream, uniform, at, uniforms, ~done & (v > 0))
         squeezed = u < 1 - 0.0331 * x**4

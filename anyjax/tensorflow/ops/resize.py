@@ -13,7 +13,7 @@ from jax import lax
 
 from anyjax.errors import Unsupported
 from anyjax.numerics.sampling import lines
-from anyjax.tensorflow.core.schema import Static, lowers
+from anyjax.tensorflow.core.schema import Static, lowers, table
 
 F = np.float32
 LARGE = 1 << 16  # elements of a matrix
@@ -123,37 +123,33 @@ def resizing(weights, size, *how):
     return resize_images
 
 
-@lowers("ResizeBilinear")
-def resize_bilinear(images, size: Static, align_corners, half_pixel_centers):
-    return resizing(linear, size, align_corners, half_pixel_centers)(images)
-
-
-@lowers("ResizeBicubic")
-def resize_bicubic(images, size: Static, align_corners, half_pixel_centers):
-    return resizing(cubic, size, align_corners, half_pixel_centers)(images)
-
-
-@lowers("ResizeArea")
-def resize_area(images, size: Static, align_corners):
-    return resizing(area, size, align_corners, False)(images)
-
-
 def image_grad(resize_images, grads, original_image):
     """Returns the gradient for the image."""
     like = jax.ShapeDtypeStruct(original_image.shape, original_image.dtype)
     return jax.linear_transpose(lambda x: resize_images(x).astype(grads.dtype), like)(grads)[0]
 
 
-@lowers("ResizeBilinearGrad")
-def resize_bilinear_grad(grads, original_image, align_corners, half_pixel_centers):
-    resize_images = resizing(linear, grads.shape[1:3], align_corners, half_pixel_centers)
-    return image_grad(resize_images, grads, original_image)
+def _resize(weights):
+    def lowering(images, size: Static, /, *how):
+        return resizing(weights, size, *how)(images)
+
+    return lowering
 
 
-@lowers("ResizeBicubicGrad")
-def resize_bicubic_grad(grads, original_image, align_corners, half_pixel_centers):
-    resize_images = resizing(cubic, grads.shape[1:3], align_corners, half_pixel_centers)
-    return image_grad(resize_images, grads, original_image)
+def _resize_grad(weights):
+    def lowering(grads, original_image, /, *how):
+        return image_grad(resizing(weights, grads.shape[1:3], *how), grads, original_image)
+
+    return lowering
+
+
+for _name, _weights in {"ResizeBilinear": linear, "ResizeBicubic": cubic}.items():
+    table.update({_name: _resize(_weights), f"{_name}Grad": _resize_grad(_weights)})
+
+
+@lowers("ResizeArea")
+def resize_area(images, size: Static, align_corners):
+    return resizing(area, size, align_corners, False)(images)
 
 
 def nearest_places(size, out, align_corners, half_pixel_centers):
@@ -176,15 +172,14 @@ def nearest(size, *how):
 
 
 @lowers("ResizeNearestNeighbor")
-def resize_nearest(images, size: Static, align_corners, half_pixel_centers):
-    return nearest(size, align_corners, half_pixel_centers)(images)
+def resize_nearest(images, size: Static, /, *how):
+    return nearest(size, *how)(images)
 
 
 @lowers("ResizeNearestNeighborGrad")
-def resize_nearest_grad(grads, size: Static, align_corners, half_pixel_centers):
-    shape = (grads.shape[0], *map(int, size), grads.shape[3])
-    resize_images = nearest(grads.shape[1:3], align_corners, half_pixel_centers)
-    return jax.linear_transpose(resize_images, jax.ShapeDtypeStruct(shape, grads.dtype))(grads)[0]
+def resize_nearest_grad(grads, size: Static, /, *how):
+    like = jax.ShapeDtypeStruct((grads.shape[0], *map(int, size), grads.shape[3]), grads.dtype)
+    return jax.linear_transpose(nearest(grads.shape[1:3], *how), like)(grads)[0]
 
 
 # Scaling and translating with a kernel that widens where the image shrinks.
@@ -253,11 +248,10 @@ def scaling(size, scale, translation, *how):
 
 
 @lowers("ScaleAndTranslate")
-def scale_and_translate(images, size: Static, scale, translation, kernel_type, antialias):
-    return scaling(size, scale, translation, kernel_type, antialias)(images)
+def scale_and_translate(images, size: Static, /, *how):
+    return scaling(size, *how)(images)
 
 
 @lowers("ScaleAndTranslateGrad")
-def scale_and_translate_grad(grads, original_image, scale, translation, kernel_type, antialias):
-    resize_images = scaling(grads.shape[1:3], scale, translation, kernel_type, antialias)
-    return image_grad(resize_images, grads, original_image)
+def scale_and_translate_grad(grads, original_image, /, *how):
+    return image_grad(scaling(grads.shape[1:3], *how), grads, original_image)

@@ -39,7 +39,7 @@ def lstm_block_cell(x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, cell_c
 
 
 def lstm_block(
-    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, clip, peephole, order
+    order, seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, clip, peephole, /
 ):
     """Runs the cell over all steps; outputs beyond ``seq_len_max`` are 0."""
     wx, wh = w[: x.shape[2]], w[x.shape[2] :]
@@ -51,25 +51,27 @@ def lstm_block(
         return (out[1], out[-1]), out
 
     outputs = lax.scan(step, (cs_prev, h_prev), x @ wx + b)[1]
-    inside = (np.arange(x.shape[0]) < seq_len_max)[:, None, None]
-    return tuple(jnp.where(inside, y, np.zeros((), y.dtype)) for y in outputs)
+    return until(seq_len_max, *outputs)
 
 
-@lowers("BlockLSTM")
-def block_lstm(
-    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, cell_clip, use_peephole
-):
-    weights = w, wci, wcf, wco, b
-    how = forget_bias, cell_clip, use_peephole, "icfo"
-    return lstm_block(seq_len_max, x, cs_prev, h_prev, *weights, *how)
+def until(seq_len_max, *arrays):
+    """Returns arrays of steps with 0 in those from ``seq_len_max`` on."""
+    inside = (np.arange(len(arrays[0])) < seq_len_max)[:, None, None]
+    return tuple(jnp.where(inside, x, np.zeros((), x.dtype)) for x in arrays)
+
+
+def used(use_peephole, *weights):
+    return [x if use_peephole else jnp.zeros_like(x) for x in weights]
+
+
+lowers("BlockLSTM")(lambda *inputs: lstm_block("icfo", *inputs))
 
 
 @lowers("BlockLSTMV2")
-def block_lstm_v2(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, cell_clip, use_peephole):
+def block_lstm_v2(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, /, *how):
     """Its gates lie in another order, and none is biased."""
     weights = w, wci, wcf, wco, b
-    how = 0, cell_clip, use_peephole, "ifco"
-    return lstm_block(seq_len_max, x, cs_prev, h_prev, *weights, *how)
+    return lstm_block("ifco", seq_len_max, x, cs_prev, h_prev, *weights, 0, *how)
 
 
 @lowers("GRUBlockCell")
@@ -99,8 +101,7 @@ def gates_grad(cs_prev, residuals, peepholes, cs_grad, h_grad):
 def lstm_block_cell_grad(
     x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad, use_peephole
 ):
-    peepholes = [p if use_peephole else jnp.zeros_like(p) for p in (wci, wcf, wco)]
-    residuals = i, cs, f, o, ci, co
+    peepholes, residuals = used(use_peephole, wci, wcf, wco), (i, cs, f, o, ci, co)
     cs_prev_grad, gates = gates_grad(cs_prev, residuals, peepholes, cs_grad, h_grad)
     di, _, df, do = gates
     pairs = ((di, cs_prev), (df, cs_prev), (do, cs))
@@ -109,19 +110,19 @@ def lstm_block_cell_grad(
 
 
 def lstm_block_grad(
-    order, seq_len_max, x, cs_prev, h_prev, w, peepholes, residuals, h, out_grads, peephole
-):
+    order, seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b,
+    i, cs, f, o, ci, co, h, cs_grad, h_grad, use_peephole, /,
+):  # fmt: skip
     """Returns the gradients of all inputs; steps from ``seq_len_max`` on have none."""
     wx, wh = w[: x.shape[2]], w[x.shape[2] :]
-    inside = (np.arange(x.shape[0]) < seq_len_max)[:, None, None]
-    out_grads = [jnp.where(inside, g, np.zeros((), x.dtype)) for g in out_grads]
+    peepholes, residuals = used(use_peephole, wci, wcf, wco), (i, cs, f, o, ci, co)
+    out_grads = until(seq_len_max, cs_grad, h_grad)
     previous = lambda first, states: jnp.concatenate([first[None], states[:-1]])
     cs_inputs, h_inputs = previous(cs_prev, residuals[1]), previous(h_prev, h)
 
     def step(carry, inputs):
-        cs_input, step_residuals, step_grads = inputs
-        cs_h_grads = (a + b for a, b in zip(carry, step_grads))
-        down, gates = gates_grad(cs_input, step_residuals, peepholes, *cs_h_grads)
+        cs_input, saved, step_grads = inputs
+        down, gates = gates_grad(cs_input, saved, peepholes, *map(jnp.add, carry, step_grads))
         flat = jnp.concatenate([gates["icfo".index(g)] for g in order], 1)
         return (down, flat @ wh.T), (flat, gates[0], gates[2], gates[3])
 
@@ -129,27 +130,12 @@ def lstm_block_grad(
     end, (flat, di, df, do) = lax.scan(step, start, (cs_inputs, residuals, out_grads), reverse=True)
     w_grad = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, h_inputs], 2), flat)
     pairs = ((di, cs_inputs), (df, cs_inputs), (do, residuals[1]))
-    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
+    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(use_peephole) for g, c in pairs]
     return (flat @ wx.T, *end, w_grad, *peephole_grads, jnp.sum(flat, (0, 1)))
 
 
-def block_lstm_grad(order):
-    """Makes the lowering for an order of the gates."""
-
-    def lowering(
-        seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b,
-        i, cs, f, o, ci, co, h, cs_grad, h_grad, use_peephole,
-    ):  # fmt: skip
-        inputs = seq_len_max, x, cs_prev, h_prev, w
-        peepholes = [p if use_peephole else jnp.zeros_like(p) for p in (wci, wcf, wco)]
-        residuals, out_grads = (i, cs, f, o, ci, co), (cs_grad, h_grad)
-        return lstm_block_grad(order, *inputs, peepholes, residuals, h, out_grads, use_peephole)
-
-    return lowering
-
-
-lowers("BlockLSTMGrad")(block_lstm_grad("icfo"))
-lowers("BlockLSTMGradV2")(block_lstm_grad("ifco"))
+lowers("BlockLSTMGrad")(lambda *inputs: lstm_block_grad("icfo", *inputs))
+lowers("BlockLSTMGradV2")(lambda *inputs: lstm_block_grad("ifco", *inputs))
 
 
 @lowers("GRUBlockCellGrad")

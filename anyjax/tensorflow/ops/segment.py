@@ -13,17 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.dtypes import is_float
 from anyjax.stablehlo.core.static_values import as_jax
 from anyjax.tensorflow.core.schema import Known, Static, lowers, table
 from anyjax.tensorflow.ops import index
 from anyjax.tensorflow.ops.index import take
 
-WRITE = {
-    "Sum": index.add,
-    "Prod": index.multiply,
-    "Max": index.highest,
-    "Min": index.lowest,
-}
+WRITE = {"Sum": index.add, "Prod": index.multiply, "Max": index.highest, "Min": index.lowest}
 
 
 def empty_segment(how: str, dtype):
@@ -82,8 +78,17 @@ def segment_mean(data, segment_ids: Static):
 
 
 def mean(rows, ids, count: int):
-    total = reduced("Sum", rows, ids, count)
-    return lax.div(*jnp.broadcast_arrays(total, segment_sizes(ids, count, rows.ndim, rows.dtype)))
+    """The mean of integers is cut, and the sum of their quotients does not wrap."""
+    counts = segment_sizes(ids, count, rows.ndim, rows.dtype)
+    sums = lambda x: reduced("Sum", x, ids, count)
+    if is_float(rows.dtype):
+        return lax.div(*jnp.broadcast_arrays(sums(rows), counts))
+    each = take(counts, jnp.ravel(as_jax(ids))).reshape(
+        *np.shape(ids), *[1] * (rows.ndim - np.ndim(ids))
+    )
+    remainders = sums(rows % each)
+    low = sums(rows // each) + remainders // counts
+    return low + ((low < 0) & (remainders % counts != 0)).astype(rows.dtype)
 
 
 def sqrt_n(rows, ids, count: int):

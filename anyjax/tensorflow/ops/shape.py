@@ -137,10 +137,7 @@ def concat_v1(axis: Static, values, /):
 
 
 table.update(
-    {
-        "Pack": jnp.stack,
-        "ParallelConcat": lambda values, shape: lax.concatenate(values, 0),
-    }
+    {"Pack": jnp.stack, "ParallelConcat": lambda values, shape: lax.concatenate(values, 0)}
 )
 
 

@@ -31,7 +31,7 @@ def top_k(input, k, sorted):
     return largest(input, k)
 
 
-@lowers("InTopK")
+@lowers("InTopK", "InTopKV2")
 def in_top_k(predictions, targets, k):
     """False where a prediction of the row is not finite, or the target is no class."""
     count = predictions.shape[-1]
@@ -41,21 +41,10 @@ def in_top_k(predictions, targets, k):
     return valid & (jnp.sum(predictions > score, -1, dtype="int32") < k)
 
 
-@lowers("InTopKV2")
-def in_top_k_v2(predictions, targets, k):
-    return in_top_k(predictions, targets, k)
-
-
 @lowers("ApproxTopK")
-def approx_top_k(
-    input, k, reduction_dimension, recall_target, is_max_k, reduction_input_size_override,
-    aggregate_to_topk,
-):  # fmt: skip
+def approx_top_k(input, k, reduction_dimension, recall_target, is_max_k, /, *how):
     function = lax.approx_max_k if is_max_k else lax.approx_min_k
-    return function(
-        input, k, reduction_dimension, recall_target, reduction_input_size_override,
-        aggregate_to_topk,
-    )  # fmt: skip
+    return function(input, k, reduction_dimension, recall_target, *how)
 
 
 def _arg(function, worst: float):

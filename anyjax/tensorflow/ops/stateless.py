@@ -45,18 +45,14 @@ def stream_inputs(node, inputs):
     return size, stream_of(node, *rest[:seeds]), rest[seeds:]
 
 
-def wide_dtype(node, name="dtype") -> np.dtype:
-    """Returns TensorFlow's dtype, which decides how many words a number takes."""
-    return dtypes.to_numpy(node.proto.attr[name].type)
-
-
 def serve(draw, *ops):
     """Makes ``draw(stream, count, dtype, *parameters)`` the handler of these operators."""
 
     @handles(*ops)
     def handler(run, node, inputs):
         size, stream, parameters = stream_inputs(node, inputs)
-        return (draw(stream, math.prod(size), wide_dtype(node), *parameters).reshape(size),)
+        dtype = dtypes.to_numpy(node.proto.attr["dtype"].type)  # not JAX's, which may be narrower
+        return (draw(stream, math.prod(size), dtype, *parameters).reshape(size),)
 
 
 def both_versions(name):

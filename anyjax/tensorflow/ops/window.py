@@ -117,15 +117,13 @@ def dilation2d(input, filter, strides, rates, padding):
 
 
 @lowers("Dilation2DBackpropInput")
-def of_input(input, filter, out_backprop, strides, rates, padding):
-    run = lambda x: dilation2d(x, filter, strides, rates, padding)
-    return jax.vjp(run, input)[1](out_backprop)[0]
+def of_input(input, filter, out_backprop, /, *how):
+    return jax.vjp(lambda x: dilation2d(x, filter, *how), input)[1](out_backprop)[0]
 
 
 @lowers("Dilation2DBackpropFilter")
-def of_filter(input, filter, out_backprop, strides, rates, padding):
-    run = lambda x: dilation2d(input, x, strides, rates, padding)
-    return jax.vjp(run, filter)[1](out_backprop)[0]
+def of_filter(input, filter, out_backprop, /, *how):
+    return jax.vjp(lambda x: dilation2d(input, x, *how), filter)[1](out_backprop)[0]
 
 
 # Patches of an image or a volume as channels.

@@ -24,10 +24,6 @@ from anyjax.tensorflow.state.variables import Handle, store, value_of
 ATTRIBUTES = "use_nesterov", "update_slots", "multiply_linear_by_lr"
 
 
-def gradient_descent(var, alpha, grad):
-    return (var - alpha * grad,)
-
-
 def momentum_(var, accum, lr, grad, momentum, use_nesterov):
     accum = accum * momentum + grad
     return var - lr * (grad + momentum * accum if use_nesterov else accum), accum
@@ -138,7 +134,7 @@ def adagrad_da(
 
 
 RULES: dict[str, Callable] = {
-    "GradientDescent": gradient_descent,
+    "GradientDescent": lambda var, alpha, grad: (var - alpha * grad,),
     "Momentum": momentum_,
     "KerasMomentum": keras_momentum,
     "Adam": adam,

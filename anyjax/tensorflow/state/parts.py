@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from anyjax.stablehlo.core.static_values import as_jax
@@ -26,7 +28,7 @@ def gather_of_positions(run, node, inputs):
     return (gather_nd(reading(run, handle), indices, ""),)
 
 
-def rows(write: Any) -> Any:
+def rows(write: Callable[..., jax.Array]) -> Any:
     """Makes a handler that writes to rows; a scalar goes to each of them."""
 
     def handler(run, node, inputs):
@@ -37,7 +39,7 @@ def rows(write: Any) -> Any:
     return handler
 
 
-def positions(write: object) -> Any:
+def positions(write: Callable[..., jax.Array]) -> Any:
     """Makes a handler that writes where the last axis of the indices says."""
 
     def handler(run, node, inputs):

@@ -6,9 +6,11 @@ takes its value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,9 +59,7 @@ def _references(node: Any, which: str) -> list[bool]:
     return is_reference
 
 
-def _returning_reference(handler: Any) -> Any:
-    """Makes a handler also return the reference that it wrote to."""
-
+def _returning_reference(handler: Callable) -> Any:
     def handles_reference(run, node, inputs):
         handler(run, node, inputs)
         return (inputs[0],)
@@ -67,7 +67,7 @@ def _returning_reference(handler: Any) -> Any:
     return handles_reference
 
 
-def _updating(change: Any) -> Any:
+def _updating(change: Callable[..., jax.Array]) -> Any:
     """Makes a handler that stores ``change(value, input)``."""
 
     def handler(run, node, inputs):

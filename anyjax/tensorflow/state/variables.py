@@ -14,6 +14,8 @@ from anyjax.errors import Unsupported, WrongValue
 from anyjax.tensorflow.core import dtypes
 from anyjax.tensorflow.core.running import Running, handles
 
+WIDE = 9, 23  # tf.int64 and tf.uint64
+
 
 @dataclass(frozen=True)
 class Handle:
@@ -85,12 +87,20 @@ def assign(run, node, inputs):
 
 @handles("AssignAddVariableOp")
 def assign_add(run, node, inputs):
-    return store(run, inputs[0], value_of(run, inputs[0]) + inputs[1])
+    return _sum(run, node, jnp.add, inputs)
 
 
 @handles("AssignSubVariableOp")
 def assign_sub(run, node, inputs):
-    return store(run, inputs[0], value_of(run, inputs[0]) - inputs[1])
+    return _sum(run, node, jnp.subtract, inputs)
+
+
+def _sum(run, node, function, inputs):
+    arguments = [value_of(run, inputs[0]), inputs[1]]
+    new = function(*arguments)
+    if node.proto.attr["dtype"].type in WIDE:
+        run.checks.note(node.op, function, arguments, new)
+    return store(run, inputs[0], new)
 
 
 @handles("VarIsInitializedOp")

@@ -11,6 +11,7 @@ from functools import lru_cache, partial, wraps
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from anyjax.torch.core import private
 
@@ -22,6 +23,8 @@ OPERATORS = {  # whose own names it does not know
     torch.Tensor.__ilshift__: torch.Tensor.bitwise_left_shift_,
     torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
 }
+DIVISIONS = {"__itruediv__": "div_", "__idiv__": "div_", "__imod__": "remainder_"}
+DIVISIONS |= {"__ifloordiv__": "floor_divide_", "__ipow__": "pow_"}
 SIZES = {"resize_", "as_strided_"}
 DRAWS = {"exponential_", "geometric_", "cauchy_", "log_normal_"}  # torch's take no generator
 
@@ -49,10 +52,18 @@ def resized_as(self: torch.Tensor, other: torch.Tensor, **kwargs) -> torch.Tenso
     return counted(torch.Tensor.resize_, self, other.shape, **kwargs)
 
 
+def hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """``hardsigmoid`` of torch, whose steps in place take no tensor of open sizes."""
+    out = functional.hardsigmoid(input)
+    return input.copy_(out) if inplace else out
+
+
 @lru_cache(4096)
 def known(func: Callable) -> Callable:
     """Returns the function, or one that does the same in a way that functionalization knows."""
     func = OPERATORS.get(func, func)
+    if func is functional.hardsigmoid:
+        return hardsigmoid
     name = getattr(func, "__name__", "")
     if name == "resize_as_":
         return wraps(func)(resized_as)
@@ -64,5 +75,22 @@ def known(func: Callable) -> Callable:
         return wraps(func)(partial(computed, func))
     kernels = private.functionalized("Functionalize")
     if any(x.partition(".")[0] == f"aten::{name}" for x in kernels):
+        return func
+    return wraps(func)(partial(computed, func))
+
+
+@lru_cache(4096)
+def of_open_sizes(func: Callable) -> Callable:
+    """Returns the function, or one that takes a tensor of open sizes, as most kernels of torch that
+    write in place do not.
+    """
+    name = getattr(func, "__name__", "")
+    func = getattr(torch.Tensor, DIVISIONS[name]) if name in DIVISIONS else func
+    name = getattr(func, "__name__", "")
+    packets = [getattr(aten, x) for x in (name, name[:-1]) if hasattr(aten, x)]
+    if name == "copy_" or not name.endswith("_") or len(packets) < 2:
+        return func
+    tags = {x for packet in packets for y in packet.overloads() for x in getattr(packet, y).tags}
+    if tags & {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}:
         return func
     return wraps(func)(partial(computed, func))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from anyjax.torch.aliasing import leaves
+from anyjax.torch.aliasing import in_place, leaves
 from anyjax.torch.aliasing.no_grad_views import DETACH, functional
 from anyjax.torch.aliasing.overlapping import MAKERS
 from anyjax.torch.core import sizes
@@ -51,6 +51,8 @@ def called(mode, func, args, kwargs) -> Any:
     """Returns the function; what it writes lies where it did in memory."""
     if not args or not is_write(func):
         return func(*args, **kwargs)
+    if functional(args[0]) and sizes.symbolic(args[0].shape):
+        func = in_place.of_open_sizes(func)
     run = func if torch.is_grad_enabled() else partial(write, mode, func)
     if not functional(args[0]) or sizes.symbolic(args[0].shape) or args[0].is_contiguous():
         return run(*args, **kwargs)

@@ -16,13 +16,7 @@ from anyjax.torch.autograd.tape_slice import Part, gradient
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.lifting import array_of, inner, lift
 from anyjax.torch.core.pytrees import flatten
-from anyjax.torch.core.tensor import (
-    GRADIENT,
-    JaxTensor,
-    differentiable,
-    needs_gradient,
-    origins_of,
-)
+from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient, origins_of
 from anyjax.typing import PyTree
 
 

@@ -21,16 +21,11 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from anyjax.errors import AnyjaxError, ForwardFailed
+from anyjax.torch.aliasing.no_grad_views import functional, of_one_memory
 from anyjax.torch.core import current_trace, diagnostics, private
-from anyjax.torch.core.lifting import array_of, inner, lift
+from anyjax.torch.core.lifting import array_of, inner, lift, put
 from anyjax.torch.core.pytrees import flatten
-from anyjax.torch.core.tensor import (
-    GRADIENT,
-    JaxTensor,
-    differentiable,
-    needs_gradient,
-    origins_of,
-)
+from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient, origins_of
 
 MANY = 3  # outputs whose gradients may be None or not: a program for each combination
 
@@ -215,7 +210,6 @@ class Call:
         return is_float and id(value) not in self.ctx._constant
 
     def results(self) -> Any:
-        """Returns the results, differentiable."""
         if self.outs:
             from anyjax.torch.autograd.derivative import given
 
@@ -239,8 +233,18 @@ class Call:
         if written := id(out) in self.ctx._dirty:
             out.copy_(new)
         alias = torch.ops.aten.alias(lift(out))  # torch would cut gradients of an argument itself
-        if not written:
-            private.replace(alias, inner(new))
+        if written:
+            return alias
+        with private.DisableTorchFunction():
+            was_written = private.was_written(alias)
+        if was_written and any(shares_memory(out, x) for x in self.args):
+            mode = current_trace.trace().mode  # whose own gradient stays what it was
+            renewed = lift(inner(new))
+            mode.picked.twin(mode.detached.same_memory(renewed), mode.detached.same_memory(out))
+            return renewed
+        if was_written:
+            inner(alias)  # else what was written to its memory would take its place later
+        put(alias, inner(new))
         return alias
 
     def rules(self, operands: list[jax.Array]) -> Any:
@@ -297,6 +301,12 @@ class Call:
             leaves, _ = self.function.flat(out if isinstance(out, tuple) else (out,))
             outs = [(self.leaves[i], leaves[i]) for i in self.places]
             return [array_of(zeros(x) if t is None else t.to(x.dtype)) for x, t in outs]
+
+
+def shares_memory(one: torch.Tensor, other: object) -> bool:
+    """Returns whether functional tensors have one memory."""
+    with private.DisableTorchFunction():
+        return functional(one) and functional(other) and of_one_memory(one, other)
 
 
 def attempt(what: str, run: Callable) -> Any:

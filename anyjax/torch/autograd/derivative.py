@@ -60,7 +60,6 @@ class Rules(NamedTuple):
         return self.back[(True,) * len(full)](operands, full)
 
     def pushed(self, operands: Sequence[jax.Array], tangents: Sequence[jax.Array]) -> list[Any]:
-        """Returns the tangents of the values."""
         if isinstance(self.push, Exception):
             raise self.push
         if self.push is not None:

@@ -13,7 +13,7 @@ import torch
 from anyjax.errors import Unsupported
 from anyjax.torch.aliasing.leaves import hold, set_array
 from anyjax.torch.core import current_trace, diagnostics, private
-from anyjax.torch.core.lifting import array_of, inner
+from anyjax.torch.core.lifting import array_of, inner, put
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient
 
 
@@ -23,7 +23,6 @@ class Node:
     next_functions: tuple = ()
 
     def name(self) -> str:
-        """Returns the name."""
         return "TracedBackward"
 
     def register_hook(self, hook: object) -> Any:
@@ -84,7 +83,7 @@ def set_requires_grad(tensor: torch.Tensor, required: bool) -> None:
     """Gives a functional tensor another value of its own, with or without gradient."""
     value = inner(tensor)
     if isinstance(value, JaxTensor) and value.required is not None:
-        private.replace(tensor, value.required)
+        put(tensor, value.required)
         return
     if isinstance(value, JaxTensor) and not required and not leaf(value):
         raise RuntimeError("you can only change requires_grad flags of leaf variables.")
@@ -96,7 +95,7 @@ def set_requires_grad(tensor: torch.Tensor, required: bool) -> None:
         new = value.alone() if traced else JaxTensor(array_of(value), value.dtype)
         new.origins |= GRADIENT
         hold(new, tensor)
-    private.replace(tensor, new)
+    put(tensor, new)
 
 
 def made_of_an_input(tensor: torch.Tensor, jax_tensor: JaxTensor) -> None:
@@ -108,7 +107,7 @@ def made_of_an_input(tensor: torch.Tensor, jax_tensor: JaxTensor) -> None:
     if (tape := current_trace.trace().tape) is not None:
         tape.note(lambda array: [jax.numpy.copy(array)], [jax_tensor], [new])
     hold(new, tensor)
-    private.replace(tensor, new)
+    put(tensor, new)
 
 
 def set_data(mode, func, args, kwargs) -> Any:
@@ -130,7 +129,7 @@ def detach_(mode, func, args, kwargs) -> Any:
     jax_tensor = traced(args[0])
     if jax_tensor is None:
         return NotImplemented
-    private.replace(args[0], jax_tensor.detached())
+    put(args[0], jax_tensor.detached())
     return args[0]
 
 

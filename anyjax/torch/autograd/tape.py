@@ -16,20 +16,19 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from anyjax.torch.core import private
+from anyjax.torch.core.current_trace import Restart
 from anyjax.torch.core.lifting import array_of, inner, lift
 from anyjax.torch.core.pytrees import flatten, map_tensors
-from anyjax.torch.core.tensor import (
-    GRADIENT,
-    JaxTensor,
-    differentiable,
-    needs_gradient,
-    origins_of,
-)
+from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient, origins_of
 from anyjax.typing import PyTree
 
 
-class Unrecorded(BaseException):
+class NeedsTape(Restart):
     """Code asks for gradients in a run that keeps no tape."""
+
+    def remember(self, notes: dict) -> None:
+        """Makes all runs from now on keep one."""
+        notes[Tape] = True
 
 
 class Entry(NamedTuple):
@@ -127,7 +126,6 @@ class Kind(NamedTuple):
     functional: bool
 
     def tensor(self, array: jax.Array, origins: int) -> torch.Tensor:
-        """Returns such a tensor."""
         tensor = made(array, self.dtype, origins)
         return lift(tensor) if self.functional else tensor
 

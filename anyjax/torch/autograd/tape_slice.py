@@ -49,7 +49,6 @@ class Part:
         check(tape, self.free)
 
     def __call__(self, inputs: Sequence[jax.Array], free: Sequence[jax.Array]) -> list[jax.Array]:
-        """Returns the arrays of the outputs."""
         values = {id(x): array for x, array in zip(self.free, free)}
         added: dict[int, jax.Array] = {}
         for x, array in zip(self.inputs, inputs):

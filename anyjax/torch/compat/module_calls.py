@@ -51,6 +51,9 @@ def _call(trace: Any, path: str, call: Callable, *args: Any, **kwargs: Any) -> A
         with jax.named_scope(path.removeprefix(f"{outer}.")):
             readings = trace.readings
             taps = readings.at(path) if readings is not None else ()
+            # a value of another pass would have no derivative
+            if taps and is_transformed((args, kwargs)):
+                taps = [i for i in taps if not readings.is_lenient_edit(i)]
             if not taps:
                 return call(*args, **kwargs)
             edit = lambda function, out: trace.whole(on_tensors(function), out)
@@ -59,6 +62,12 @@ def _call(trace: Any, path: str, call: Callable, *args: Any, **kwargs: Any) -> A
             return readings.leave(taps, path, call(*args, **kwargs), arrays, edit)
     finally:
         trace.module_path = outer
+
+
+def is_transformed(tree: PyTree) -> bool:
+    """Returns whether torch.func differentiates or maps one of the tensors."""
+    tensors = (x for x in jax.tree.leaves(tree) if isinstance(x, torch.Tensor))
+    return any(private.level_of(x) != -1 for x in tensors)
 
 
 def _on_plain(edit: Callable[[PyTree], PyTree], inputs: PyTree) -> Any:
@@ -76,24 +85,32 @@ def arrays(tree: PyTree) -> Any:
 
 
 def on_tensors(function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
-    """Returns a function of arrays as one of tensors; dtypes stay torch's where JAX's stay."""
+    """Returns a function of arrays as one of tensors; dtypes stay torch's where JAX's stay, and
+    tensors whose arrays stay are the same ones, which others may refer to.
+    """
 
     def edited(out: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(((trees.register(out),), {}))
         tensors = {i: x for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
-        if any(private.level_of(x) != -1 for x in tensors.values()):  # torch.func asks about it
+        if is_transformed(tensors):  # torch.func asks about it
             constants = {i: x for i, x in enumerate(leaves) if i not in tensors}
             return Program(flat(function, structure, (*tensors,), constants))(*tensors.values())
         origins = origins_of([inner(x) for x in tensors.values()])
         dtypes = {to_jax(x.dtype): x.dtype for x in tensors.values()}
 
-        def tensor(x: Any) -> Any:
+        def tensor(number: int, x: PyTree) -> Any:
             if not trees.is_array(x):
                 return x
+            if number in tensors and x is unchanged.get(number):
+                return tensors[number]
             array = jax.numpy.asarray(x)
             return lift(JaxTensor(array, dtypes.get(array.dtype), origins))
 
-        return jax.tree.map(tensor, function(arrays(out)))
+        of_out = arrays(out)
+        of_leaves = jax.tree.leaves(of_out)
+        unchanged = dict(enumerate(of_leaves)) if len(of_leaves) == len(leaves) else {}
+        new_leaves, structure = jax.tree.flatten(function(of_out))
+        return jax.tree.unflatten(structure, [*map(tensor, range(len(new_leaves)), new_leaves)])
 
     return edited
 

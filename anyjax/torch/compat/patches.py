@@ -217,5 +217,5 @@ def uncompiled() -> Iterator[None]:
     if "torch._dynamo" not in sys.modules:  # nothing was compiled, and its import takes seconds
         yield
         return
-    with torch.compiler.set_stance("force_eager"):
+    with private.uncompiled_frames(), torch.compiler.set_stance("force_eager"):
         yield

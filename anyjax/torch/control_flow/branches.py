@@ -12,7 +12,9 @@ the same structure, shapes and dtypes.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import re
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -23,8 +25,8 @@ import torch
 from jax import lax
 
 from anyjax import trees
+from anyjax.dtypes import is_float
 from anyjax.errors import AnyjaxError, DataDependent, ForwardFailed
-from anyjax.torch.control_flow.region import strong
 from anyjax.torch.core import interop
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent.assertions import asking_trace
@@ -36,13 +38,13 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 Run = Callable[["Path"], tuple[Any, trees.Written]]
 
 
-class Undecided(BaseException):
+class NeedsBranch(BaseException):
     """A condition has no answer yet."""
 
     def __init__(self, condition: jax.Array, error: DataDependent):
         self.condition, self.error = condition.reshape(()) != 0, error
 
-    def over(self) -> Undecided:
+    def over(self) -> NeedsBranch:
         """Without the frames of the run that it ended, which hold on to each other."""
         return self.with_traceback(None)
 
@@ -73,6 +75,11 @@ class Path:
         """Ends the run, also where the code that asked catches everything."""
         self.stopped = reason
         raise reason
+
+    @property
+    def full(self) -> bool:
+        """Returns whether one more condition would be too many."""
+        return len(self.asked) >= CONDITIONS
 
     def complete(self, run: Run) -> tuple[Any, trees.Written]:
         """Returns the results of the run."""
@@ -106,7 +113,7 @@ class Path:
         return known
 
     def answer(self, condition: jax.Array, error: DataDependent) -> bool:
-        """Returns the answer, the same where a condition is asked again; raises Undecided where
+        """Returns the answer, the same where a condition is asked again; raises NeedsBranch where
         there is none.
         """
         for condition_before, answer in zip(self.asked, self.answers):
@@ -118,13 +125,16 @@ class Path:
         if len(self.asked) > CONDITIONS:
             why = f"one way asks for more than {CONDITIONS} conditions, as a loop does"
             return self.stop(refused(error, why))
-        return self.stop(Undecided(condition, error))
+        return self.stop(NeedsBranch(condition, error))
 
 
-def all_paths(run: Run, before: Callable[[str], object]) -> tuple[Any, trees.Written]:
+def all_paths(
+    run: Run, before: Callable[[str], object], twice: bool = True
+) -> tuple[Any, trees.Written]:
     """Returns (output, writes to the state) of ``run``, whichever way the code goes.
 
-    ``before(name)`` is an entry of the state as it was, None if there was none.
+    ``before(name)`` is an entry of the state as it was, None if there was none. ``twice``: whether
+    two runs are compared, for what code changes outside of itself.
 
     Raises:
       DataDependent: there are too many ways, they give different kinds of results, one of them
@@ -132,9 +142,9 @@ def all_paths(run: Run, before: Callable[[str], object]) -> tuple[Any, trees.Wri
     """
     try:
         return Path(first=True).complete(run)
-    except Undecided as asked:
+    except NeedsBranch as asked:
         error = asked.over().error
-    return Fork(run, before, error)()
+    return Fork(run, before, error, twice)()
 
 
 def _shown(value: Any) -> Any:
@@ -152,6 +162,21 @@ def refused(error: DataDependent, why: str) -> DataDependent:
     return DataDependent(error.what, arguments=error.arguments, where=error.where, why=why, do=DO)
 
 
+class Raises(Exception):
+    """The way of these answers ends in a ``raise``."""
+
+    def __init__(self, answers: tuple[bool, ...], refusal: DataDependent):
+        self.answers, self.refusal = answers, refusal
+
+
+def is_raised(error: Exception) -> bool:
+    """Returns whether code raised an error by a statement, rather than met one."""
+    if isinstance(error, AnyjaxError):
+        return False
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return linecache.getline(frame.f_code.co_filename, line).split(maxsplit=1)[:1] == ["raise"]
+
+
 class Wrote(Exception):
     """One way wrote to entries of the state that others did not."""
 
@@ -159,8 +184,10 @@ class Wrote(Exception):
 class Fork:
     """All ways through the code."""
 
-    def __init__(self, run: Run, before: Callable[[str], object], error: DataDependent):
-        self.run, self.before, self.error = run, before, error
+    def __init__(
+        self, run: Run, before: Callable[[str], object], error: DataDependent, twice: bool
+    ):
+        self.run, self.before, self.error, self.twice = run, before, error, twice
         self.names: dict[str, Any] = {}  # of the state, what any way writes to, with its dtype
         self.missed: set[str] = set()
         self.form: Any = None
@@ -168,25 +195,26 @@ class Fork:
 
     def __call__(self) -> tuple[Any, trees.Written]:
         try:
-            if_true, if_false = self.program(), self.program()
-            alike = same(if_true, if_false)
+            program = self.program()
+            alike = not self.twice or same(program, self.program())
         except (Changed, jax.errors.UnexpectedTracerError):  # one run's tensor used in another
             alike = False
         if not alike:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
-        rest = iter(jax.core.eval_jaxpr(if_false.jaxpr, if_false.consts))
+        rest = iter(jax.core.eval_jaxpr(program.jaxpr, program.consts))
         leaves = [next(rest) if x is None else x.value for x in static]
         out = trees.plain_dicts(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
         return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 
     def program(self) -> Any:
-        """Returns a jaxpr of all ways."""
         while True:
             self.form, self.count = None, 0
             try:
                 return jax.make_jaxpr(lambda: self.follow(Path()))()
+            except Raises as end:  # whichever way it goes
+                raise end.refusal from end
             except Wrote as more:
                 self.names |= {k: v for k, v in more.args[0].items() if k not in self.names}
 
@@ -194,18 +222,31 @@ class Fork:
         """Returns the arrays that one way gives, or those of the two that it leads to."""
         try:
             out, written = path.complete(self.run)
-        except Undecided as asked:
+        except NeedsBranch as asked:
             condition, self.error = asked.condition, asked.over().error
         except Exception as error:
             ours = isinstance(error, AnyjaxError) and not isinstance(error, ForwardFailed)
             if ours or isinstance(error, jax.errors.UnexpectedTracerError):
                 raise
             text = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise refused(self.error, f"one of its two ways raises {text}") from error
+            refusal = refused(self.error, f"one of its two ways raises {text}")
+            if path.answers and is_raised(error):
+                raise Raises(path.answers, refusal) from error
+            raise refusal from error
         else:
             return self.arrays(out, written)
         further = lambda answer: lambda: self.follow(Path((*path.answers, answer), path.log))
-        return lax.cond(condition, further(True), further(False))
+        try:
+            return lax.cond(condition, further(True), further(False))
+        except Raises as end:
+            answer = not end.answers[len(path.answers)]
+            return self.without(condition == answer, further(answer)(), end.refusal)
+
+    def without(self, holds: jax.Array, arrays: list[jax.Array], refusal: DataDependent) -> list:
+        """Returns the results of the way that does not raise, NaN where the other one is gone."""
+        if not any(is_float(x.dtype) for x in arrays):
+            raise refusal
+        return [jnp.where(holds, x, jnp.nan) if is_float(x.dtype) else x for x in arrays]
 
     def arrays(self, out: PyTree, written: trees.Written) -> list[jax.Array]:
         self.count += 1
@@ -244,6 +285,11 @@ class Fork:
             return value
         array = np.asarray(value, self.names[name])
         return array if array == value else value
+
+
+def strong(x: jax.Array) -> jax.Array:
+    """Without JAX's weak type, which a loop's carry must not change."""
+    return lax.convert_element_type(x, x.dtype)
 
 
 def same(one: Any, other: Any) -> bool:

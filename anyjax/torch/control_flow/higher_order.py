@@ -37,6 +37,7 @@ def cond(mode, pred, true_fn, false_fn, operands):
             return (true_fn if bool(value) else false_fn)(*operands)
     if_true, if_false = (Closed(mode, f, operands) for f in (true_fn, false_fn))
     out = lax.cond(value.reshape(()), if_true, if_false, *if_true.arrays)
+    if_true.origins = [x | y for x, y in zip(if_true.origins, if_false.origins)]
     return if_true.rebuild(out)
 
 
@@ -53,7 +54,10 @@ def while_loop(mode, cond_fn, body_fn, carried_inputs, additional_inputs):
 
     test = lambda count, *arrays: condition(*arrays)[0].reshape(())
     step = lambda count, *arrays: [count + 1, *each(mode, body, fold_in(count), *arrays)]
+    body.settle(len(carried), partial(each, mode, body, fold_in(0)))
+    condition.given = body.given
     _, *out = loop(test, step, [jax.numpy.int32(0), *body.arrays])
+    body.origins = [x | y for x, y in zip(body.origins, body.given)]
     return tuple(body.rebuild(out))
 
 
@@ -73,7 +77,9 @@ def scan(mode, combine_fn, init, xs, additional_inputs):
         return out[:count], out[count:]
 
     start = region.arrays[:count]
-    carry, ys = lax.scan(step, start, (mode.trace.keys.split(length), stacked), length)
+    keys = mode.trace.keys.split(length)
+    region.settle(count, partial(each, mode, region, None if keys is None else keys[0]))
+    carry, ys = lax.scan(step, start, (keys, stacked), length)
     out = region.rebuild([*carry, *ys])
     return out if "spec_init" in getattr(combine_fn, "keywords", {}) else tuple(flatten(out)[0])
 

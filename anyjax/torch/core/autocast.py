@@ -21,11 +21,6 @@ def casts_inside(op) -> bool:
     return op._schema.name.removeprefix("aten::") in PARTS.split()
 
 
-def is_on() -> bool:
-    """Returns whether autocast is on for the CPU, where traced tensors say they are; cheap."""
-    return not private.is_excluded(private.AUTOCAST_CPU)
-
-
 @contextlib.contextmanager
 def switched_on(op) -> Iterator[None]:
     """Autocast inside an operator's handler, which the dispatcher has left it for."""
@@ -44,7 +39,7 @@ def switched_on(op) -> Iterator[None]:
 
 def refuse_around() -> None:
     """Raises Unsupported where autocast is on outside of forward."""
-    if is_on():
+    if not private.is_excluded(private.AUTOCAST_CPU):
         raise Unsupported(
             "torch.autocast around a traced model",
             why="a compiled program is used again where autocast is off, or was made where it was",

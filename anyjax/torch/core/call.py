@@ -23,7 +23,7 @@ from anyjax.torch.core.tensor import GRADIENT, JaxTensor
 
 aten = torch.ops.aten
 
-HOLDS_SIZES = (torch.SymInt, list, tuple)
+HOLDS_SIZES = (torch.SymInt, torch.SymFloat, list, tuple)
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
 SHIFTS = {"bitwise_left_shift", "__lshift__"}
 LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
@@ -31,7 +31,12 @@ LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dt
 COMPARES = {aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isfinite}
 COMPARES |= {aten.logical_not, aten.logical_and, aten.logical_or, aten.logical_xor}
 COMPARES |= {aten.bitwise_not, aten.bitwise_and, aten.bitwise_or}
-COMPARES |= {aten.select, aten.slice}  # what is compared is often a column
+COMPARES |= {aten.select, aten.slice, aten.unsqueeze}  # what is compared is often a column
+# Values may decide their sizes, see torch/sizes.
+CHOOSES = {aten.index, aten._unsafe_index, aten.index_put, aten._unsafe_index_put, aten.ctc_loss}
+CHOOSES |= {aten.nonzero, aten.masked_select, aten._unique, aten._unique2, aten.unique_dim}
+CHOOSES |= {aten.unique_consecutive, aten.unique_dim_consecutive, aten.repeat_interleave}
+CHOOSES |= {aten.bincount}
 UNDIFFERENTIABLE = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty")}
 UNDIFFERENTIABLE |= {f"{kind}_like" for kind in ("rand", "randn", "randint")}
 UNDIFFERENTIABLE |= {"detach", "new_zeros", "new_ones", "new_full", "new_empty", "bernoulli"}
@@ -69,6 +74,7 @@ class Call:
         self.like = op.overloadpacket in LIKE
         self.compares = op.overloadpacket in COMPARES
         self.strided = op in strides.STRIDED
+        self.chooses = op.overloadpacket in CHOOSES or op._schema.name == "torchvision::nms"
         parameters = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(parameters) if n in ("train", "training")]
         self._all = [i for i, n in enumerate(parameters) if n == "p" and self._switches]
@@ -98,7 +104,7 @@ class Call:
                 if isinstance(value, torch.Tensor):
                     operands.append(value)
                     value = array_of(value)
-                elif isinstance(value, torch.SymInt):
+                elif isinstance(value, (torch.SymInt, torch.SymFloat)):
                     value = sizes.to_jax(value, as_number=True)
                 elif isinstance(value, torch.SymBool):
                     value = bool(value)  # the code goes both ways

@@ -1,4 +1,4 @@
-"""The trace that goes on in this thread; other threads have none, or their own."""
+"""The trace that goes on in this thread, and its next run; others have none, or their own."""
 
 from __future__ import annotations
 
@@ -28,6 +28,29 @@ def entered(new: object) -> Iterator[None]:
         yield
     finally:
         _THREAD.trace = outer
+
+
+class Restart(BaseException):
+    """The run of a trace ends, as code asks for what only the next one can give it."""
+
+    def remember(self, notes: dict) -> None:
+        """Keeps it for all calls from now on."""
+        raise NotImplementedError
+
+
+# Among notes: contexts of further runs, and a function that says whether they can do without.
+SERVED, GIVES_UP = "served", "gives up"
+NOTHING = contextlib.nullcontext()
+
+
+def restarted(notes: dict) -> contextlib.AbstractContextManager:
+    """Returns the context in which code has what earlier runs asked for."""
+    if SERVED not in notes:
+        return NOTHING
+    stack = contextlib.ExitStack()
+    for serve in notes[SERVED]:
+        stack.enter_context(serve(notes))
+    return stack
 
 
 class Active:

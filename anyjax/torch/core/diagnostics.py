@@ -12,6 +12,7 @@ import torch
 
 from anyjax.errors import DataDependent, ForwardFailed, MissingOps, Unsupported
 from anyjax.torch.core import current_trace, private
+from anyjax.torch.core.lengths import Size, decided
 from anyjax.torch.core.schema import read, table
 
 MEMORY = "data pointer", "data is not allocated", "is not supported for tensor subclasses"
@@ -121,14 +122,40 @@ def reads_memory(error: Exception) -> bool:
     return any(text in str(error) for text in MEMORY)
 
 
-def unknown_size(what: str) -> DataDependent:
+def unknown_size(what: str, size: Size = 0) -> DataDependent:
     """Returns the error for a size that is needed as a number, where the program leaves it open."""
+    if decided(size):
+        trace = current_trace.trace()
+        names = [name for name in trace.lengths if name in str(size)]
+        numbers = ", ".join(f"{name} of {trace.lengths[name].place}" for name in names)
+        arguments = trace.named(trace.lengths.origins(size))
+        values = f"the values of {', '.join(arguments) or 'a traced tensor'}"
+        return DataDependent(
+            f"{what} is needed while it is traced, and depends on {values}: {numbers}",
+            arguments=arguments,
+            general=True,
+            where=where(),
+            why="how many elements a mask chooses is known when the program runs",
+            do="run it outside of jax.jit, or write it with torch.where over all elements",
+        )
     return DataDependent(
         f"{what} is needed while it is traced, and depends on a symbolic size",
         where=where(),
         why="the program is made for all sizes at once, so none is known",
         do="fix that size, or say what it is at least: "
         "jax.export.symbolic_shape(..., constraints=[...])",
+    )
+
+
+def unserved_size(op, reason: str, places: str, arguments: tuple[str, ...]) -> DataDependent:
+    """Returns the error for an operator on a tensor whose size values decide."""
+    return DataDependent(
+        f"{op} of a tensor whose size depends on values: {reason}",
+        arguments=arguments,
+        general=True,
+        where=where(),
+        why=f"how many elements {places} gives is known when the program runs",
+        do="run it outside of jax.jit, or write it with torch.where over all elements",
     )
 
 

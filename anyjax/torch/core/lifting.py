@@ -14,7 +14,7 @@ import torch
 
 from anyjax.torch.core import interop, private
 from anyjax.torch.core.pytrees import map_tensors
-from anyjax.torch.core.tensor import JaxTensor
+from anyjax.torch.core.tensor import CountedTensor, JaxTensor
 from anyjax.typing import PyTree
 
 HUGE = 1 << 20  # elements: larger constants are kept out of the program where they can be
@@ -43,6 +43,17 @@ def inner(tensor: torch.Tensor) -> torch.Tensor:
     with private.DisableTorchFunction():  # constants that torch makes again are none from outside
         private.sync(tensor)
     return private.from_functional(tensor)
+
+
+def put(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Gives a functional tensor another value; views that are made of it later have it, too, also
+    where torch makes them of memory that was written to.
+    """
+    private.replace(tensor, value)
+    with private.DisableTorchFunction():
+        if private.was_written(tensor):
+            private.commit_update(tensor)
+            private.sync(tensor)
 
 
 def untransformed(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,4 +96,6 @@ def is_traced(value: object) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     inside = inner(value)
+    if isinstance(inside, CountedTensor):
+        return True
     return isinstance(inside, JaxTensor) and isinstance(inside.array, jax.core.Tracer)

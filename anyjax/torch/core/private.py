@@ -6,8 +6,10 @@ it), but for operators (``torch.ops``) and ``torch.utils._pytree``.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from anyjax.private_names import TARGETS, need, optional, target
 
@@ -63,6 +65,7 @@ sync = need("torch._sync", VIEWS)
 replace = need("torch._functionalize_replace", VIEWS)
 commit_update = need("torch._functionalize_commit_update", VIEWS)
 sync_views = need("torch._functionalize_sync", VIEWS)
+was_written = need("torch._functionalize_has_data_mutation", VIEWS)
 writes_so_far = need("torch._functionalize_mutation_counter", VIEWS)
 functionalized = need("torch._C._dispatch_get_registrations_for_dispatch_key", VIEWS)
 graph_task = need("torch._C._current_graph_task_id", "writes through unfold")
@@ -94,6 +97,7 @@ sample_dirichlet = optional("torch._sample_dirichlet", "torch.distributions.Diri
 # torch.func, torch.autograd and control flow.
 level_of = optional("torch._C._functorch.maybe_get_level", FUNC)
 unwrapped = optional("torch._C._functorch.get_unwrapped", FUNC)
+without_transforms = optional("torch._C._DisableFuncTorch", FUNC)
 batch_axis = optional("torch._C._functorch.maybe_get_bdim", FUNC)
 add_batch_dim = optional("torch._C._functorch._add_batch_dim", FUNC)
 transforms = optional("torch._C._functorch.get_interpreter_stack", FUNC)
@@ -110,16 +114,29 @@ while_loop_op = optional("torch._higher_order_ops.while_loop:while_loop_op", CON
 flex_attention_op = optional("torch._higher_order_ops.flex_attention:flex_attention", CONTROL)
 
 
+F = TypeVar("F", bound=Callable)
+
 _frames = need("torch._C._dynamo:eval_frame", COMPILE)
 _skip = need("torch._C._dynamo.eval_frame:_FrameAction.SKIP", COMPILE)
 
 
-def uncompiled(function: Any) -> Any:
+def uncompiled(function: F) -> F:
     """Returns a function that ``torch.compile`` runs as it is, with all that it calls."""
-    function._torchdynamo_disable, function._torchdynamo_disable_msg = True, None
+    own: Any = function
+    own._torchdynamo_disable, own._torchdynamo_disable_msg = True, None
     strategy = _frames._FrameExecStrategy(_skip, _skip)
-    _frames.set_code_exec_strategy(function.__code__, strategy)
+    _frames.set_code_exec_strategy(own.__code__, strategy)
     return function
+
+
+@contextlib.contextmanager
+def uncompiled_frames() -> Iterator[None]:
+    """Runs a block as it is written, where code that ``torch.compile`` watches calls it."""
+    watcher = _frames.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        _frames.set_eval_frame(watcher)
 
 
 def forward_level() -> int:
@@ -189,9 +206,7 @@ RUN_BACKWARD = target("torch.autograd", "_engine_run_backward", "torch.autograd 
 MAPPED = target("torch._vmap_internals", "_vmap", "torch.autograd with is_grads_batched")
 NEW_PARAMETER = target("torch.nn.parameter:Parameter", "__new__", "nn.Parameter inside forward")
 SAVED_HOOKS = target(
-    "torch.autograd.graph:saved_tensors_hooks",
-    "__enter__",
-    "hooks of what torch saves",
+    "torch.autograd.graph:saved_tensors_hooks", "__enter__", "hooks of what torch saves"
 )
 BACKWARD_HOOK = target("torch.nn.modules.module", "BackwardHook", "full backward hooks of modules")
 CHECK_ALL = target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
@@ -301,8 +316,31 @@ def attention() -> Any:
     return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
 
 
+# JAX's expressions of symbolic sizes, whose class has no public name.
+def symbols(size: object) -> set[str]:
+    """Returns the names of the symbols in a size."""
+    return cast(Any, size)._get_vars()
+
+
+def terms(size: object) -> list[tuple[list[tuple[Any, int]], int]]:
+    """Returns a size as a sum: of each product its factors with their powers, and its number."""
+    return [(term._factors, times) for term, times in cast(Any, size)._sorted_terms]
+
+
+def evaluated(size: object, numbers: Mapping[str, object]) -> Any:
+    """Returns a size where its symbols are numbers."""
+    return cast(Any, size)._evaluate(numbers)
+
+
+def unsimplified(operation: str, *sizes: object) -> Any:
+    """Returns an operation on sizes, of which JAX would assume that they are at least 1."""
+    size: Any = next(x for x in sizes if not isinstance(x, int))
+    return type(size)._from_operation(operation, *sizes, scope=size.scope)
+
+
 # Looked up by the first graph: the import of Dynamo takes seconds.
 aot_autograd = partial(need, "torch._dynamo.backends.common:aot_autograd", COMPILE)
+skip_package = partial(need, "torch._dynamo.trace_rules:add", COMPILE)
 dynamo_counters = partial(need, "torch._dynamo.utils:counters", COMPILE)
 
 

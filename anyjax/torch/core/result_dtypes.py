@@ -65,7 +65,8 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
     """By shapes alone; by small tensors where the values decide the shape or the shape function
     refuses mixed dtypes that the kernel takes.
     """
-    on_meta = {"device": torch.device("meta")} if _makes(op) else {}
+    makes = any(a.name == "device" for a in op._schema.arguments)
+    on_meta = {"device": torch.device("meta")} if makes else {}
     for stand_in, extra in ((strides.to_meta, on_meta), (_small, {})):
         meta_args, named = map_tensors(stand_in, (args, kwargs))
         shapes = [x.shape for x in (*meta_args, *named.values()) if isinstance(x, torch.Tensor)]
@@ -77,11 +78,6 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
             continue
         return (out[place] if isinstance(out, (tuple, list)) else out).dtype
     return next((t.dtype for t in args if isinstance(t, torch.Tensor)), None)
-
-
-def _makes(op) -> bool:
-    """Returns whether the operator is told where its result lives."""
-    return any(a.name == "device" for a in op._schema.arguments)
 
 
 def _small(tensor: torch.Tensor) -> torch.Tensor:

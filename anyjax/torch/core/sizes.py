@@ -11,7 +11,10 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +22,7 @@ import torch
 
 from anyjax.private_names import Inconclusive
 from anyjax.torch.core import current_trace, diagnostics, private
+from anyjax.torch.core.lengths import Lengths, decided
 from anyjax.typing import PyTree
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
@@ -33,11 +37,13 @@ class Condition(NamedTuple):
       key: the same for all conditions that are the same.
       holds: it as an array.
       general: whether it holds for all sizes but the smallest one, None if that depends, too.
+      decided: whether values decide the sizes.
     """
 
     key: str
     holds: Callable[[], jax.Array]
     general: bool | None
+    decided: bool = False
 
 
 class Environment:
@@ -72,13 +78,15 @@ class Node:
 
     shape_env, expr = Environment(), property(lambda self: self)
     is_symbolic = lambda self: True
-    is_nested_int = has_hint = is_float = lambda self: False
+    is_nested_int = has_hint = lambda self: False
     nested_int = lambda self: None
     _hint = hint = None
+    free_symbols: frozenset = frozenset()  # torch's own
     clone = pos = lambda self: self
-    wrap_int = wrap_bool = lambda self, number: Node(number)
+    wrap_int = wrap_bool = wrap_float = lambda self, number: Node(number)
     is_bool = lambda self: self.value is None or isinstance(self.value, bool)
-    is_int = lambda self: not self.is_bool()
+    is_float = lambda self: isinstance(self.value, (float, jax.Array))
+    is_int = lambda self: not self.is_bool() and not self.is_float()
     is_constant = lambda self: isinstance(self.value, int)
     maybe_as_int = maybe_as_bool = lambda self: self.value if self.is_constant() else None
 
@@ -89,20 +97,34 @@ class Node:
         """Returns the number, where code cannot do without."""
         if isinstance(self.value, int):
             return self.value
-        raise diagnostics.unknown_size(f"the number {self.text}")
+        raise diagnostics.unknown_size(f"the number {self.text}", self.value)
 
-    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+    def bool_(self) -> bool:
         """Decides which way code goes."""
         if self.condition is None:
             return bool(self.value)
         return current_trace.trace().size_condition(self.condition, self.text) != self.opposite
 
-    def wrap_float(self, number: float = 0.0) -> Node:
-        """Sizes are integers."""
+    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+        """Answers torch's kernels; lengths that values decide are as any other but the smallest."""
+        general = self.general() if self.condition is not None and self.condition.decided else None
+        return self.bool_() if general is None else general
+
+    def guard_float(self, file: str = "", line: int = 0) -> float:
+        """Returns the number, where code cannot do without."""
         raise diagnostics.unknown_size(f"{self.text} as a float")
 
-    int_, bool_ = guard_int, guard_bool
-    sym_float = int_truediv = float_truediv = truediv = float_pow = wrap_float
+    def sym_float(self) -> Node:
+        """Returns a size as a float, a number of the program."""
+        return self if self.is_float() else Node(_float(self.value), self.text)
+
+    def truediv(self, other: Node) -> Node:
+        """Divides: a number of the program."""
+        return Node(_float(self.value) / _float(other.value), f"{self.text} / {other.text}")
+
+    int_, float_ = guard_int, guard_float
+    int_truediv = float_truediv = truediv
+    float_pow = lambda self, other: Node(_float(self.value) ** _float(other.value))
     # Torch's shortcuts.
     statically_known_true = guard_or_false = lambda self, file="", line=0: self.value is True
     guard_or_true = lambda self, file="", line=0: self.value is not False
@@ -123,25 +145,20 @@ class Node:
         return None if answer is None else answer != self.opposite
 
     def sym_not(self) -> Node:
-        """Returns the opposite."""
         if self.condition is None:
             return Node(not self.value)
         return Node(None, f"not {self.text}", self.condition, not self.opposite)
 
     def sym_max(self, other: Node) -> Node:
-        """Returns the larger one."""
-        return Node(jax.core.max_dim(self.value, other.value))
+        return _extreme_for(sys._getframe(1), "max", self.value, other.value)
 
     def sym_min(self, other: Node) -> Node:
-        """Returns the smaller one."""
-        return Node(jax.core.min_dim(self.value, other.value))
+        return _extreme_for(sys._getframe(1), "min", self.value, other.value)
 
     def sym_sum(self, others: list[Node]) -> Node:
-        """Returns all of them together."""
         return Node(sum(x.value for x in others))
 
     def sym_ite(self, yes: Node, no: Node) -> Node:
-        """Returns one of two."""
         return yes if self.guard_bool() else no
 
 
@@ -153,10 +170,45 @@ def at_least(size: Size, least: int) -> bool | None:
       >>> at_least(length, 2), at_least(length - length, 1), at_least(length, 5)
       (True, False, None)
     """
+    if decided(size):
+        low, high = lengths().interval(size)
+        return at_least(low, least) or (None if at_least(high, least) is not False else False)
     try:
         return bool(size >= least)
     except Inconclusive:
         return None
+
+
+def lengths() -> Lengths:
+    """Returns the lengths that values of the trace decide."""
+    return current_trace.trace().lengths
+
+
+EXTREMES: dict[str, Callable] = {"max": jax.core.max_dim, "min": jax.core.min_dim}
+
+
+def extreme(name: str, x: Size, y: Size) -> Size:
+    """Returns the larger ("max") or the smaller ("min") of two."""
+    if not decided(x - y):
+        return EXTREMES[name](x, y)
+    if at_least(x - y, 0):
+        return x if name == "max" else y
+    if at_least(y - x, 0):
+        return y if name == "max" else x
+    return private.unsimplified(name, x, y)
+
+
+def _extreme_for(frame: FrameType, name: str, x: Size, y: Size) -> Node:
+    """Returns what code gets; torch's kernels ask for strides, for which a length is at least 1."""
+    function = partial(extreme, name) if frame.f_code.co_name == f"sym_{name}" else EXTREMES[name]
+    return Node(function(x, y))
+
+
+def _float(value: Any) -> Any:
+    """Returns a size, or a float, as one that is computed with."""
+    if isinstance(value, (int, float, jax.Array)):
+        return value
+    return as_array(value).astype(jax.numpy.result_type(float))
 
 
 def is_zero(size: Size) -> Node:
@@ -167,7 +219,7 @@ def is_zero(size: Size) -> Node:
     if False in (above, below) or at_least(size, 1) or at_least(-size, 1):
         return Node(False)
     key = min(str(size), str(-size))
-    return Node(None, "", Condition(key, lambda: as_array(size) == 0, False))
+    return Node(None, "", Condition(key, lambda: as_array(size) == 0, False, decided(size)))
 
 
 def is_one(size: Size) -> bool:
@@ -191,17 +243,26 @@ def is_positive(size: Size) -> Node:
         return is_zero(size)
     if at_least(size, -1):
         return is_zero(size + 1).sym_not()
-    return Node(None, "", Condition(f"{size} >= 0", lambda: as_array(size) >= 0, None))
+    holds = lambda: as_array(size) >= 0
+    return Node(None, "", Condition(f"{size} >= 0", holds, None, decided(size)))
 
 
 def _computed(function: Callable) -> Callable[..., Node]:
-    return lambda self, *others: Node(function(self.value, *(x.value for x in others)))
+    def compute(self: Node, *others: Node) -> Node:
+        numbers = [x.value for x in (self, *others)]
+        if any(isinstance(x, (float, jax.Array)) for x in numbers):
+            numbers = [*map(_float, numbers)]
+        return Node(function(*numbers))
+
+    return compute
 
 
 def _compared(sign: str, decide: Callable[[Size], Node]) -> Callable[[Node, Node], Node]:
     """Returns a comparison, from what decides it by the difference."""
 
     def compare(self: Node, other: Node) -> Node:
+        if self.is_float() or other.is_float():
+            raise diagnostics.unknown_size(f"whether {self.text} {sign} {other.text}")
         node = decide(self.value - other.value)
         node.text = f"{self.text} {sign} {other.text}"
         return node
@@ -225,7 +286,8 @@ def _joined(sign: str, function: Callable, deciding: bool) -> Callable[[Node, No
         general = {x.general() for x in unknown}
         common = general.pop() if len(general) == 1 else deciding if deciding in general else None
         arrays = lambda: (x.condition.holds() != x.opposite for x in unknown if x.condition)
-        return Node(None, text, Condition(text, lambda: function(*arrays()), common))
+        sized = all(x.condition.decided for x in unknown if x.condition)
+        return Node(None, text, Condition(text, lambda: function(*arrays()), common, sized))
 
     return join
 
@@ -267,6 +329,8 @@ def limits(size: Any) -> tuple[int, int]:
     if isinstance(size, int):
         return size, size
     size = size.node.value
+    if isinstance(size, int):
+        return size, size
     least = 0 if at_least(size, 0) else -(2**31)
     most = (2**bits - 1 for bits in range(32))
     return least, next((n for n in most if at_least(-size, -n)), 2**31 - 1)
@@ -298,7 +362,7 @@ def generally() -> Iterator[None]:
 
 def as_array(size: Size) -> jax.Array:
     """Returns a size as a number of the program."""
-    return jax.lax.shape_as_value((size,))[0]
+    return lengths().value(size) if decided(size) else jax.lax.shape_as_value((size,))[0]
 
 
 def to_torch(shape: Sequence[Size]) -> tuple[Any, ...]:
@@ -310,6 +374,8 @@ def to_jax(value: Any, as_number: bool = False) -> Any:
     """Returns an argument of an operator, with JAX's sizes for torch's, in lists as well; as
     numbers of the program where they are computed with.
     """
+    if isinstance(value, torch.SymFloat):
+        return value.node.value
     if isinstance(value, torch.SymInt):
         return as_array(value.node.value) if as_number else value.node.value
     if isinstance(value, (list, tuple)):
@@ -326,4 +392,4 @@ def symbolic(tree: PyTree) -> bool:
         return False
     if isinstance(tree, torch.Tensor):
         return False
-    return isinstance(tree, torch.SymInt) or jax.export.is_symbolic_dim(tree)
+    return isinstance(tree, (torch.SymInt, torch.SymFloat)) or jax.export.is_symbolic_dim(tree)

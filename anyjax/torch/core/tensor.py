@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable
 
@@ -9,7 +10,7 @@ import jax
 import torch
 
 from anyjax.errors import AnyjaxError
-from anyjax.torch.core import private, sizes
+from anyjax.torch.core import diagnostics, private, sizes
 from anyjax.torch.core.dtypes import of_input, widened
 
 GRADIENT = 1  # of the bits of origins
@@ -40,6 +41,7 @@ class JaxTensor(torch.Tensor):
     limit: int | None = None  # of the size of integers, see data_dependent/int64.py
     unchecked: str | None = None  # which integers, maybe beyond 32 bits, it was computed from
     parts: tuple | None = None  # of a concatenation, see data_dependent/split_of_concat.py
+    counts: tuple | None = None  # the call that made a single integer
 
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):
@@ -67,7 +69,7 @@ class JaxTensor(torch.Tensor):
         """Returns the same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
         new = JaxTensor(self.array, self.dtype, self.origins, layout)
-        new.limit, new.unchecked = self.limit, self.unchecked
+        new.limit, new.unchecked, new.counts = self.limit, self.unchecked, self.counts
         return new
 
     def detached(self) -> JaxTensor:
@@ -88,6 +90,49 @@ class JaxTensor(torch.Tensor):
 
     def __repr__(self, **kwargs):
         return f"JaxTensor({self.array!r}, dtype={self.dtype})"
+
+
+class CountedTensor(JaxTensor):
+    """A tensor of which the first elements along some dimensions count, as many as values decide.
+
+    ``rows`` has all elements that may, in the factors ``dims`` of its dimensions; see sizes/. Code
+    that knows nothing of such tensors asks for their ``array`` and gets an error.
+    """
+
+    rows: JaxTensor
+    dims: tuple[tuple, ...]
+
+    @staticmethod
+    def __new__(cls, rows, dims, layout=None):
+        strides, offset = layout or (None, None)
+        shape = sizes.to_torch([math.prod(dim) for dim in dims])
+        make = private.make_wrapper
+        self = make(cls, shape, strides, offset, dtype=rows.dtype, device="cpu")
+        private.forbid_pointer(self)
+        self.rows, self.dims, self.origins, self.made_by = rows, dims, rows.origins, None
+        self.run = JaxTensor.runs
+        if JaxTensor.living is not None:
+            JaxTensor.living.append(weakref.ref(self))
+        return self
+
+    @property
+    def array(self):  # type: ignore[override]
+        """Raises DataDependent: its size is no size of an array."""
+        sized = sum(size for dim in self.dims for size in dim)
+        raise diagnostics.unknown_size(f"a tensor of shape {list(self.shape)}", sized)
+
+    def alone(self) -> CountedTensor:
+        """Returns the same values and strides, no view of anything."""
+        layout = self.stride(), self.storage_offset()
+        return CountedTensor(self.rows.alone(), self.dims, layout)
+
+    def detached(self) -> CountedTensor:
+        """Returns the same values, from which no gradient comes back."""
+        layout = self.stride(), self.storage_offset()
+        return CountedTensor(self.rows.detached(), self.dims, layout)
+
+    def __repr__(self, **kwargs):
+        return f"CountedTensor({list(self.shape)}, dtype={self.dtype})"
 
 
 def differentiable(dtype: torch.dtype) -> bool:

@@ -103,11 +103,9 @@ class Operation(NamedTuple):
         return self.call.op.overloadpacket.__name__
 
     def argument(self, name: str, at: int, default: object = None) -> Any:
-        """Returns an argument by its name and place."""
         return self.args[at] if at < len(self.args) else self.kwargs.get(name, default)
 
     def operand(self, at: int) -> int:
-        """Returns the limit of an operand."""
         return limit_of(self.args[at])
 
     def terms(self) -> int:
@@ -131,7 +129,6 @@ class Operation(NamedTuple):
         return max(limits)
 
     def limit(self, place: int) -> int:
-        """Returns the limit of a result."""
         name = self.name
         tensors = [x for x in jax.tree.leaves((self.args, self.kwargs)) if _is_tensor(x)]
         of_floats = name not in CASTING and all(differentiable(x.dtype) for x in tensors)
@@ -197,7 +194,15 @@ def _bits(x: Operation) -> int:
     return min(1 << max(x.operand(0), x.operand(1)).bit_length(), UNKNOWN)
 
 
+def _added(x: Operation) -> int:
+    """Of elements added at indices, which themselves are no terms."""
+    source = x.args[3]
+    return x.operand(0) + limit_of(source) * sizes.count(source.shape)
+
+
 RULES: dict[str, Callable[[Operation], int]] = {
+    "scatter_add": _added,
+    "index_add": lambda x: _added(x) * max(limit_of(x.argument("alpha", 4, 1)), 1),
     "arange": lambda x: max(limit_of(n) for n in x.args if isinstance(n, NUMBERS)),
     "mul": _product,
     "square": lambda x: x.operand(0) ** 2,
@@ -238,10 +243,11 @@ def follow(
     Raises:
       Unsupported: the values are known, and 32 bits do not hold them.
     """
-    if (isinstance(out, JaxTensor) and differentiable(out.dtype)) or x64():
+    if isinstance(out, JaxTensor) and differentiable(out.dtype):
         return False
-    passed = False
-    _mark(args, kwargs, out)
+    passed, is_wide = False, x64()
+    if not is_wide:
+        _mark(args, kwargs, out)
     operation = Operation(call, args, kwargs)
     for place, result in enumerate(out if isinstance(out, (tuple, list)) else [out]):
         if not isinstance(result, JaxTensor) or result.dtype not in INTEGERS:
@@ -249,7 +255,7 @@ def follow(
         limit = operation.limit(place)
         if limit <= UNKNOWN:
             result.limit = limit
-        elif result.dtype is torch.int64:
+        elif result.dtype is torch.int64 and not is_wide:
             if operation.steps() and not steps and isinstance(result.array, jax.core.Tracer):
                 passed = True
             else:
@@ -305,13 +311,13 @@ def _check(
 
 
 def _lcm(a: jax.Array, b: jax.Array) -> jax.Array:
-    integers = [x.astype(jnp.int32) for x in (a, b)]
-    return a / jnp.maximum(jnp.gcd(*integers), 1).astype(a.dtype) * b
+    common = jnp.maximum(jnp.gcd(a, b), 1)  # of numbers that are not rounded
+    return jnp.asarray(a / common, REAL) * b
 
 
 EXACT: dict[str, Callable[..., jax.Array]] = {
     "lcm": _lcm,
-    **dict.fromkeys(SHIFTS, lambda first, second: first * 2.0**second),
+    **dict.fromkeys(SHIFTS, lambda first, second: jnp.asarray(first, REAL) * 2.0**second),
 }
 INDICES = {"index", "indices", "mask"}
 
@@ -320,7 +326,7 @@ def _in_floats(call: Call, values: Sequence[Any]) -> jax.Array:
     """Computes the same, rounded and without a limit."""
     name, real = call.op.overloadpacket.__name__, REAL
     if name in EXACT:
-        return EXACT[name](*(jnp.asarray(x).astype(real) for x in values))
+        return EXACT[name](*values)
     floats: list[Any] = []
     for param, value in zip((p for p in call.params if p.kind != "dropped"), values):
         if param.name in INDICES:

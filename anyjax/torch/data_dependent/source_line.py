@@ -9,6 +9,8 @@ import textwrap
 from functools import lru_cache
 from types import CodeType
 
+# The code that functions of statements came from (statements.py), which torch code sees in frames.
+ORIGINAL: dict[CodeType, CodeType] = {}
 CHECKS = {"torch_compilable_check"}  # transformers' name for an assertion
 
 
@@ -17,6 +19,7 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
     """Returns the innermost statement whose test is on this line; none inside a ``try``, whose
     handlers would see what is raised.
     """
+    code = ORIGINAL.get(code, code)
     first = code.co_firstlineno
     lines = linecache.getlines(code.co_filename)[first - 1 :]  # inspect's way visits all modules
     block = lines if code.co_name == "<module>" else inspect.getblock(lines)

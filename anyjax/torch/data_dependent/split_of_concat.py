@@ -59,7 +59,6 @@ class PackedConstants:
             return [self.whole(x, c, dim, pieces, follows) for x, c in zip(out, cut)]
 
     def whole(self, out: JaxTensor, places, dim: int, pieces, follows: bool) -> torch.Tensor:
-        """Returns one piece, or the part that it is."""
         for first, piece, origins in pieces if places.numel() else ():
             last = first + piece.shape[dim] - 1
             ends = int(places.select(dim, 0).min()), int(places.select(dim, -1).max())

@@ -1,7 +1,8 @@
 """A traced number where torch's functions take one of Python's, and only values follow from it.
 
-torch would read it from memory, and no gradient comes back through it. Where a
-size follows (``torch.arange(n)``) it has to be known.
+torch would read it from memory, and no gradient comes back through it; ``linspace`` is among
+them for a symbolic number of steps, which torch takes from Python alone. Where a size follows
+(``torch.arange(n)``) it has to be known.
 """
 
 from __future__ import annotations
@@ -86,6 +87,17 @@ def softshrink(input, lambd=0.5):
     return input.sign() * torch.relu(input.abs() - lambd)
 
 
+def linspace(start, end, steps, *, dtype=None, **kwargs):
+    """``linspace`` of as many numbers as a symbolic size says, counted from both ends."""
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point:
+        return torch.linspace(start, end, int(steps), dtype=dtype)
+    at = torch.arange(steps, dtype=dtype)
+    last = (torch.ones((), dtype=dtype) * (steps - 1)).clamp(min=1)
+    step = (end - start) / last
+    return torch.where(at < steps // 2, start + step * at, end - step * (last - at))
+
+
 def product(multiply: Callable) -> Callable:
     """``addmm`` and its like: ``beta * input + alpha * multiply(first, second)``."""
 
@@ -119,6 +131,7 @@ FORMS: dict[str, Callable] = {
     "threshold": threshold,
     "hardshrink": hardshrink,
     "softshrink": softshrink,
+    "linspace": linspace,
     "addmm": product(torch.matmul),
     "addmv": product(torch.matmul),
     "addr": product(torch.outer),
@@ -144,6 +157,7 @@ NUMBERS = {
     "threshold": (1, 2, "threshold", "value"),
     "hardshrink": (1, "lambd"),
     "softshrink": (1, "lambd"),
+    "linspace": (2, "steps"),
 }
 NUMBERS |= dict.fromkeys(FORMS.keys() - NUMBERS.keys(), ("beta", "alpha", "value"))
 FUNCTIONS = {
@@ -160,7 +174,9 @@ def serve(mode, func, args, kwargs) -> Any:
     is_number = lambda place, x: not x.dim() or (isinstance(place, str) and x.numel() == 1)
     ours = lambda x: isinstance(x, torch.Tensor) and isinstance(inner(x), JaxTensor)
     number = lambda place, x: place in NUMBERS[name] and ours(x) and is_number(place, x)
-    if not any(number(k, x) for k, x in (*enumerate(args), *kwargs.items())):
+    symbol = lambda place, x: place in NUMBERS[name] and isinstance(x, torch.SymInt)
+    arguments = *enumerate(args), *kwargs.items()
+    if not any(number(*pair) or (name == "linspace" and symbol(*pair)) for pair in arguments):
         return NotImplemented
     scalar = lambda place, x: x.detach().reshape(()) if number(place, x) else x
     with mode:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -16,16 +15,12 @@ import jax
 import numpy as np
 import torch
 
-from anyjax.errors import DataDependent
-from anyjax.torch.core import diagnostics, dispatcher
+from anyjax.torch.core import dispatcher
 from anyjax.torch.core.lifting import inner, is_traced, untransformed
 from anyjax.torch.core.tensor import JaxTensor
-from anyjax.torch.data_dependent import assertions, overflow_guards
-from anyjax.torch.data_dependent.padded import padded, rules
-from anyjax.torch.data_dependent.padded import split as padded_split
+from anyjax.torch.data_dependent import assertions, overflow_guards, split_by_values
 from anyjax.torch.data_dependent.traced_index import GET, traced_index
 
-SELECTS = padded.CHOOSE - {GET} | padded.NONZERO
 TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 EQUAL = {torch.equal, torch.Tensor.equal}
@@ -42,7 +37,7 @@ def sizes(mode, func, args, kwargs) -> Any:
     if not vector or not is_traced(tensor):
         return NotImplemented
     error = lambda: mode.trace.data_dependent("Tensor.tolist", [inner(tensor)])
-    mode.trace.unknown.append(padded_split.Sizes(tensor, error))
+    mode.trace.unknown.append(split_by_values.Sizes(tensor, error))
     return mode.trace.unknown[-1]
 
 
@@ -71,6 +66,17 @@ def ask(mode, func, args, kwargs) -> Any:
             return tensor.detach().reshape(())
     answer = condition(mode, func, tensor, sys._getframe(2))
     return NotImplemented if answer is None else answer
+
+
+def turns(mode, func, args, kwargs) -> Any:
+    """``range(n)`` of a loop, which becomes one of the program."""
+    path = mode.trace.path
+    if path is None or not is_traced(args[0]) or args[0].numel() != 1:
+        return NotImplemented
+    from anyjax.torch.data_dependent import statements  # for few programs
+
+    place = statements.over_a_range(sys._getframe(2), mode.trace.notes)
+    return path.stop(statements.Needs(place)) if place else NotImplemented
 
 
 def equal(mode, func, args, kwargs) -> Any:
@@ -105,7 +111,12 @@ def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
     value = inner(asked)
     with contextlib.suppress(jax.errors.TracerBoolConversionError):
         return bool(value.array)  # known where it is only differentiated
-    return mode.trace.path.answer(value.array, mode.trace.data_dependent("bool", [value]))
+    from anyjax.torch.data_dependent import statements  # for few programs
+
+    path, error = mode.trace.path, mode.trace.data_dependent("bool", [value])
+    joins = mode.trace.within or len(path.asked) >= statements.FEW
+    place = statements.asking(frame, mode.trace.notes, joins, path.full)
+    return path.stop(statements.Needs(place)) if place else path.answer(value.array, error)
 
 
 def line_of(frame: FrameType) -> tuple[str, int]:
@@ -125,17 +136,11 @@ def repair(mode, func, args, kwargs) -> Any:
 
 
 def unsized(mode, func, args, kwargs) -> Any:
-    """Returns a call that concerns sizes, or rows of a number, that only the program knows."""
-    if not mode.trace.unknown:
+    """Returns a call that concerns sizes of groups that only the program knows."""
+    unknown = split_by_values.concerns(args, kwargs) if mode.trace.unknown else None
+    if unknown is None:
         return NotImplemented
-    unknown = padded_split.concerns(args, kwargs)
-    if unknown is not None:
-        return padded_split.serve(mode, func, args, kwargs, unknown)
-    unsized_operand = padded.concerns(args, kwargs)
-    if unsized_operand is None:
-        return NotImplemented
-    with mode:
-        return rules.serve(func, args, kwargs, unsized_operand)
+    return split_by_values.serve(mode, func, args, kwargs, unknown)
 
 
 def show(mode, func, args, kwargs) -> Any:
@@ -153,55 +158,11 @@ def split(mode, func, args, kwargs) -> Any:
     return mode.__torch_function__(func, (), (args[0], at, *args[2:]), kwargs)
 
 
-def select(mode, func, args, kwargs) -> Any:
-    """Serves ``tensor[mask]`` and ``vector.nonzero()`` of unknown values, and ``masked_select``,
-    but not where it would align a smaller mask with the last axes.
-    """
-    leading = padded.leading_mask(args[1]) if func in padded.CHOOSE and len(args) == 2 else None
-    if leading is not None:
-        tensor, (mask, rest) = args[0], leading
-        depth = mask.dim() if func is GET else tensor.dim()
-        if not is_traced(mask) or mask.shape != tensor.shape[:depth]:
-            return NotImplemented
-        with mode:
-            tensor = tensor[(*[slice(None)] * depth, *rest)] if rest else tensor
-            mode.trace.unknown.append(padded.chosen(tensor, mask, unknown(mode, mask)))
-        return mode.trace.unknown[-1]
-    single = len(args) == 1 and not kwargs.keys() - {"as_tuple"}
-    if func in padded.NONZERO and single and is_traced(args[0]):
-        if args[0].dim() == 1:
-            return places(mode, func, args[0], **kwargs)
-        if args[0].dim() and (func is torch.where or kwargs.get("as_tuple")):
-            return coordinates(mode, args[0])
-    return NotImplemented
-
-
-def places(mode, func, vector, as_tuple=False) -> Any:
-    """``vector.nonzero()``."""
-    with mode:
-        rows = padded.nonzero(vector, unknown(mode, vector))
-        mode.trace.unknown.append(rows)
-        return (rows,) if as_tuple or func is torch.where else rows.like(rows.rows[:, None])
-
-
-def coordinates(mode, tensor) -> tuple:
-    """``tensor.nonzero(as_tuple=True)`` of several dimensions."""
-    with mode:
-        rows = padded.nonzero(tensor.reshape(-1), unknown(mode, tensor))
-        several, rest = [], rows.rows
-        for size in (max(n, 1) for n in reversed(tensor.shape)):  # of 0 there are no places
-            several.append(rows.like(rest % size))
-            rest = rest // size
-    mode.trace.unknown += several
-    return (*reversed(several),)
-
-
-def unknown(mode, mask) -> Callable[..., DataDependent]:
-    """Returns the error for what needs to know how many rows ``mask`` chooses."""
-    place = diagnostics.where()
-    return lambda what="a use of x[mask]": mode.trace.data_dependent(
-        what, [inner(mask)], place=place
-    )
+def is_number(index: object) -> bool:
+    """Returns whether an index is a single traced bool."""
+    if not isinstance(index, torch.Tensor) or index.dtype is not torch.bool:
+        return False
+    return not index.dim() and is_traced(index)
 
 
 def pick(mode, func, args, kwargs) -> Any:

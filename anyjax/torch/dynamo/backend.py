@@ -7,20 +7,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import sympy
 import torch
 
-from anyjax.errors import WrongArguments
+from anyjax.errors import DataDependent, WrongArguments
 from anyjax.torch.core import private
 from anyjax.torch.core.precision import precision_of
-from anyjax.torch.dynamo.buckets.bucketed import Dim, Unbucketed, Unequal
-from anyjax.torch.dynamo.buckets.program import BucketProgram, buckets_of
+from anyjax.torch.dynamo.dynamic import DynamicProgram, Merged, buckets_of
 from anyjax.torch.dynamo.interpreter import join_linear
-from anyjax.torch.dynamo.layout import Sizes, Symbols
+from anyjax.torch.dynamo.layout import Symbols
 from anyjax.torch.dynamo.program import Program, Settings, Value, sharing
 from anyjax.torch.engine import compare_cache
 from anyjax.torch.engine.callback import check_on_missing
 from anyjax.torch.lowering import composites
+from anyjax.torch.sizes.counted import Unserved
 
 DEFAULTS: dict[str, Any] = {
     "precision": "torch",
@@ -28,6 +27,10 @@ DEFAULTS: dict[str, Any] = {
     "max_programs": 64,
     "buckets": True,
 }
+
+private.skip_package()(
+    "jax"
+)  # what a Model gives to code around a graph: Dynamo cannot follow arrays of JAX
 
 
 def compile_backend(
@@ -74,7 +77,7 @@ def compile_backend(
       torch.Size([2, 3])
     """
     settings = settings_of(mode, options or {})
-    compiler = partial(compile_graph, settings=settings, factors={})
+    compiler = partial(compile_graph, settings=settings, merged=Merged())
     differentiate = private.aot_autograd()(fw_compiler=compiler, partition_fn=private.partition())
     composites.exist()
     outer = composites.COMPILES.set(True)
@@ -105,7 +108,7 @@ def compile_graph(
     module: torch.fx.GraphModule,
     example_inputs: Sequence[Value],
     settings: Settings,
-    factors: dict[str, tuple[Dim, ...]] | None = None,
+    merged: Merged | None = None,
 ) -> Callable[[list[Value]], Sequence[Value]]:
     """Returns a function of a list of inputs for a graph of AOTAutograd, which empties the list.
 
@@ -113,8 +116,7 @@ def compile_graph(
       module: the graph.
       example_inputs: its inputs.
       settings: those of the backend.
-      factors: of merged dimensions, by the name of a result; the backward graph reads those of the
-        forward one.
+      merged: factors of dimensions; the backward graph reads those of the forward one.
     """
     join_linear(module.graph)
     output = module.graph.output_node()
@@ -122,7 +124,7 @@ def compile_graph(
     count, memory = len(results), sharing(results)
     output.args = ([*results, *memory],)
     private.dynamo_counters()["anyjax"]["graphs"] += 1
-    programs = Programs(module, settings, {} if factors is None else factors)
+    programs = Programs(module, settings, Merged() if merged is None else merged)
     return private.boxed()(lambda *args: programs(args)[:count])
 
 
@@ -131,18 +133,13 @@ class Programs:
     for each size, where an operator cannot be served for a bucket.
     """
 
-    def __init__(
-        self,
-        module: torch.fx.GraphModule,
-        settings: Settings,
-        factors: dict[str, tuple[Dim, ...]],
-    ):
-        self.module, self.settings, self.factors = module, settings, factors
+    def __init__(self, module: torch.fx.GraphModule, settings: Settings, merged: Merged):
+        self.module, self.settings, self.merged = module, settings, merged
         self.metas = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
         self.symbols = Symbols(self.metas)
         self.is_dynamic = any(isinstance(n, torch.SymInt) for x in self.metas for n in _size(x))
         self.has_buckets = settings.buckets and self.is_dynamic
-        self.equal: dict[Any, Any] = {}  # symbols that an operator needs to be others
+        self.equal: dict[Any, Any] = {}  # symbols that stand for the same as others
         self.programs: dict[tuple, Program] = {}  # the last one is the one used last
 
     def __call__(self, args: Sequence[Value]) -> Sequence[Value]:
@@ -151,25 +148,25 @@ class Programs:
             return self._exact(args)
         sizes, state = self.symbols.sizes(args), torch.get_rng_state()
         if any(sizes[x] != sizes[y] for x, y in self.equal.items()):
-            return self._exact(args)
-        key = buckets_of(sizes)
-        make = lambda: BucketProgram(
-            self.module, args, self.settings, key, dict(self.equal), self.factors
-        )
+            self.equal = {x: y for x, y in self.equal.items() if sizes[x] == sizes[y]}
+            self.programs.clear()
+        key, equal = buckets_of(sizes), self.equal
+        make = lambda: DynamicProgram(self.module, args, self.settings, key, equal, self.merged)
         is_new = tuple(key.items()) not in self.programs
         try:
             return self._program(tuple(key.items()), make)(args)
-        except Unbucketed as reason:
+        except (DataDependent, Unserved) as reason:
             self.programs.clear()
             counters = private.dynamo_counters()["anyjax"]
             counters["programs"] -= is_new
             torch.set_rng_state(state)
-            pairs = equalities(reason, sizes) if isinstance(reason, Unequal) else {}
-            if pairs.items() <= self.equal.items():  # also where there are none
-                self.has_buckets = False
-                counters[f"no buckets: {reason}"] += 1
-            self.equal |= pairs
-            return self(args)
+            pairs = alike(sizes)
+            if pairs != self.equal:  # an operator may need them to be
+                self.equal = pairs
+                return self(args)
+            self.has_buckets = False
+            counters[f"no buckets: {str(reason).splitlines()[0]}"] += 1
+            return self._exact(args)
 
     def _exact(self, args: Sequence[Value]) -> Sequence[Value]:
         """Runs a program that is made for these sizes."""
@@ -187,19 +184,16 @@ class Programs:
         return program
 
 
-def equalities(unequal: Unequal, sizes: Sizes) -> dict[Any, Any]:
-    """Returns symbols, and those that they are to be equal to, so that two sizes are one: they are
-    in the call that is made, and others are checked; none where it does not suffice.
+def alike(sizes: Mapping[Any, int]) -> dict[Any, Any]:
+    """Returns symbols that have the size of an earlier one, with that.
+
+    Example:
+      >>> alike({"batch": 9, "length": 11, "labels": 9})
+      {'labels': 'batch'}
     """
-    first, second = (x.free_symbols for x in map(sympy.sympify, unequal.sizes))
-    pairs: dict[Any, Any] = {}
-    for x in sorted(first - second, key=str):
-        candidates = sorted(second - first - {*pairs.values()}, key=str)
-        alike = [y for y in candidates if sizes[x] == sizes[y]]
-        if alike:
-            pairs[x] = alike[0]
-    sides = [sympy.expand(sympy.sympify(x).subs(pairs)) for x in unequal.sizes]
-    return pairs if sides[0] == sides[1] else {}
+    firsts: dict[int, Any] = {}
+    pairs = {x: firsts.setdefault(sizes[x], x) for x in sizes}
+    return {x: y for x, y in pairs.items() if x != y}
 
 
 def _size(value: Value) -> tuple:

@@ -141,10 +141,6 @@ def _filled(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     return aten.copy_.default(target, source.torch())
 
 
-def _strided_copy(args: tuple, kwargs: dict[str, PyTree]) -> Any:
-    return aten.clone.default(aten.as_strided.default(*args, **kwargs))
-
-
 def _resized(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Gives an empty tensor another size."""
     target, size = args[:2]
@@ -171,13 +167,11 @@ def _strided(
     return tensor_of(spec, jnp.zeros(spec.shape, to_jax(spec.dtype)))
 
 
-def _new_strided(args: tuple, kwargs: dict[str, PyTree]) -> Any:
-    return _strided(*args[1:], **{"dtype": args[0].dtype} | kwargs)
-
-
 SPECIAL: dict[Any, Any] = {
     aten.empty_strided.default: lambda args, kwargs: _strided(*args, **kwargs),
-    aten.new_empty_strided.default: _new_strided,
+    aten.new_empty_strided.default: lambda args, kwargs: _strided(
+        *args[1:], **{"dtype": args[0].dtype} | kwargs
+    ),
     aten.resize_.default: _resized,
     aten.set_.source_Storage_storage_offset: _loaded,
     aten._local_scalar_dense.default: _number,
@@ -186,7 +180,9 @@ SPECIAL: dict[Any, Any] = {
     aten._unsafe_view.default: lambda args, kwargs: aten.view.default(*args, **kwargs),
     aten._to_copy.default: _copied,
     aten.copy_.default: _filled,
-    aten.as_strided_copy.default: _strided_copy,
+    aten.as_strided_copy.default: lambda args, kwargs: aten.clone.default(
+        aten.as_strided.default(*args, **kwargs)
+    ),
     # Attention as its formula: what torch's kernels would keep for gradients is theirs.
     aten._fused_sdp_choice.default: lambda args, kwargs: 0,
 }

@@ -31,7 +31,6 @@ def _made(data: PyTree, **options: PyTree) -> Any:
 
 
 def _split(tensor: torch.Tensor, places: PyTree, dim: int = 0, **_: PyTree) -> Any:
-    """Splits at places in a tensor."""
     places = places.tolist() if isinstance(places, EagerTensor) else None
     return None if places is None else tensor.tensor_split(places, dim)
 

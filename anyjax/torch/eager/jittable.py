@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from anyjax.torch.eager.crossing import jax_jit
 from anyjax.torch.eager.moved import to_jax
 from anyjax.torch.eager.tensor import EagerTensor
+from anyjax.torch.eager.torch_jax_views import jax_jit
 from anyjax.torch.objects.copies import shell
 from anyjax.torch.objects.walk import Walk
 from anyjax.typing import PyTree, TorchOutput

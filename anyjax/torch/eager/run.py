@@ -37,7 +37,6 @@ class EagerRun(Run):
         self.asks, self.conditions = self.precision.asks, getattr(_THREAD, "conditions", None)
 
     def draw(self, op: object) -> jax.Array:
-        """Returns the key of the program."""
         return random_keys.as_key(self.seed)
 
     def above(self, function: Callable, args: tuple, kwargs: dict[str, PyTree]) -> Any:

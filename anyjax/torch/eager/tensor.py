@@ -195,7 +195,6 @@ class EagerTensor(JaxTensor):
         return torchs(known(self, "torch()"), self.dtype)
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
-        """Returns a copy of the values."""
         if self.requires_grad and not force:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy()"

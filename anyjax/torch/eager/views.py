@@ -119,7 +119,6 @@ def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
 
 
 def _apply(step: Step, dtype: torch.dtype, base: PyTree, starts: Iterator[PyTree]) -> jax.Array:
-    """Returns the array of a view."""
     if step.op == "detach":
         return lax.stop_gradient(base.array if isinstance(base, JaxTensor) else base)
     if step.op in BEGINS:
@@ -155,7 +154,6 @@ def computed(spec: Spec, owner: jax.Array, starts: Sequence[PyTree]) -> jax.Arra
 
 
 def _chain(spec: Spec, owner: jax.Array, starts: Sequence[PyTree]) -> list[jax.Array]:
-    """Returns the arrays on the way from the owner to the view."""
     assert spec.owner is not None
     arrays: list[Any] = [owner]
     dtype, begins = spec.owner.dtype, iter(starts)

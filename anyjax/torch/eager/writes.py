@@ -64,7 +64,6 @@ def check_targets(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> None:
 
 
 def _listed(arguments: Iterable[PyTree]) -> list[Any]:
-    """Returns tensors, and those in lists of them."""
     lists = (x if isinstance(x, (list, tuple)) else [x] for x in arguments)
     return [x for part in lists for x in part]
 

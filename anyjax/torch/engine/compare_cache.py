@@ -26,7 +26,6 @@ class SameMasks:
         self.program: Any = None
 
     def __call__(self, op: object, lowering: Callable, values: list[object]) -> Any:
-        """``lowering(*values)``."""
         from anyjax.jaxprs import get_opaque_trace_state  # it loads Pallas
 
         if (program := get_opaque_trace_state()) != self.program:

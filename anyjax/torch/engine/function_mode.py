@@ -27,9 +27,9 @@ from anyjax.torch.autograd import backward, hooks, requires_grad
 from anyjax.torch.compat import subclasses
 from anyjax.torch.control_flow import higher_order
 from anyjax.torch.core import diagnostics, dispatcher, private
-from anyjax.torch.core.lifting import is_traced, lift
+from anyjax.torch.core.lifting import inner, is_traced, lift
 from anyjax.torch.core.tensor import JaxTensor
-from anyjax.torch.data_dependent import traced_numbers, value_queries
+from anyjax.torch.data_dependent import sizes_of_values, traced_numbers, value_queries
 from anyjax.torch.data_dependent.traced_index import GET, SET, Picked
 from anyjax.torch.engine import tensor_lists
 from anyjax.torch.lowering import custom_operators
@@ -37,6 +37,8 @@ from anyjax.torch.lowering.out import into
 
 # Every model reads these more often than it computes.
 SHAPES = {getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device")}
+
+SOBOL = {value for name, value in vars(torch).items() if name.startswith("_sobol_engine_")}
 
 Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
 
@@ -94,6 +96,15 @@ def stored(mode, func, args, kwargs) -> Any:
     return func(args[0], lift(constant))
 
 
+def constants(mode, func, args, kwargs) -> Any:
+    """Runs an operator on tensors that no input reaches in torch."""
+    tensors = [inner(x) if isinstance(x, torch.Tensor) else x for x in args]
+    if any(isinstance(x, JaxTensor) for x in tensors):
+        return NotImplemented
+    with dispatcher.plain():
+        return lift(func(*tensors, **kwargs))
+
+
 def renormed(mode, func, args, kwargs) -> Any:
     """``max_norm``: the rows that are read are first cut to it, in the table itself."""
     bound = inspect.signature(func).bind(*args, **kwargs).arguments
@@ -109,9 +120,8 @@ def index(mode, func, args, kwargs) -> Any:
     """``x[...]`` and ``x[...] = y``."""
     with mode:
         args = (args[0], tensor_lists.index_of(args[1]), *args[2:])
-    selected = value_queries.select(mode, func, args, kwargs)
-    if selected is not NotImplemented:
-        return selected
+        if value_queries.is_number(args[1]):  # a mask of one number, which torch would read
+            args = (args[0].unsqueeze(0), args[1].unsqueeze(0), *args[2:])
     selected = value_queries.pick(mode, func, args, kwargs)
     return mode.call(func, args, kwargs) if selected is NotImplemented else selected
 
@@ -135,11 +145,12 @@ QUESTIONS = (
         value_queries.ASKS,
         "the line that asks may tell what a condition is taken for",
     ),
+    Handler(value_queries.turns, sizes_of_values.ASKS, "a loop may have as many turns"),
+    Handler(sizes_of_values.ask, sizes_of_values.ASKS, "a size may follow, within a bound"),
+    Handler(sizes_of_values.sized, sizes_of_values.SIZED, "torch takes no tensors for sizes"),
     Handler(value_queries.equal, value_queries.EQUAL, "a condition on values, as bool(x) is"),
     Handler(value_queries.repair, None, "what follows an answered condition is the body of its if"),
-    Handler(
-        value_queries.unsized, None, "rows of an unknown number are no tensors: no others see them"
-    ),
+    Handler(value_queries.unsized, None, "groups of unknown sizes are no tensors"),
     Handler(value_queries.show, value_queries.SHOWS, "a traced value has no digits to print"),
     Handler(
         higher_order.serve,
@@ -172,10 +183,8 @@ SERVED = (
         {torch.nn.functional.embedding, torch.nn.functional.embedding_bag},
         "the table's gradient is that of the rows as they are read",
     ),
-    Handler(index, {GET, SET}, "a mask or a traced integer as an index has a static form"),
-    Handler(
-        value_queries.select, value_queries.SELECTS, "masks select rows whose number is unknown"
-    ),
+    Handler(constants, SOBOL, "functionalization does not know what they write to"),
+    Handler(index, {GET, SET}, "a traced integer as an index has a static form"),
 )
 
 
@@ -250,7 +259,6 @@ class FunctionMode(TorchFunctionMode):
         return self.call(func, args, kwargs)
 
     def call(self, func, args, kwargs) -> Any:
-        """Returns the function itself."""
         free = torch.is_grad_enabled() and not writes.concerned(func)
         if free and self.tracks_views and args:
             view = id(args[0])

@@ -95,7 +95,6 @@ class Generators:
         return stand_in
 
     def restore(self, new_state: torch.Tensor) -> None:
-        """Draws as from this state on."""
         if (count := self.counts.get(new_state.numpy().tobytes())) is None:
             self.default = torch.Generator()
             self.default.set_state(new_state)

@@ -21,15 +21,18 @@ import torch
 from anyjax.calls.taps import Readings
 from anyjax.errors import AnyjaxError, DataDependent
 from anyjax.torch.aliasing.no_grad import cut
-from anyjax.torch.autograd.tape import Tape, Unrecorded, marked
+from anyjax.torch.autograd.tape import NeedsTape, Tape, marked
 from anyjax.torch.core import autocast, diagnostics, heads, private, sizes, strides
 from anyjax.torch.core.call import Call, call_of
 from anyjax.torch.core.keys import Keys
+from anyjax.torch.core.lengths import Lengths
 from anyjax.torch.core.lifting import lift, lowered
 from anyjax.torch.core.mask_limits import Limits
 from anyjax.torch.core.precision import are_narrow
 from anyjax.torch.core.pytrees import flatten, map_tensors
-from anyjax.torch.core.tensor import GRADIENT, JaxTensor
+from anyjax.torch.core.tensor import GRADIENT, CountedTensor, JaxTensor
+from anyjax.torch.data_dependent.int64 import INTEGERS
+from anyjax.torch.data_dependent.sizes_of_values import note as note_integer
 from anyjax.torch.data_dependent.split_of_concat import CUTS, PackedConstants, note
 from anyjax.torch.engine.callback import call_torch
 from anyjax.torch.engine.compare_cache import SameMasks
@@ -59,11 +62,13 @@ class Trace(Run, private.TorchDispatchMode):
       readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
-      unknown: what stands for sizes, or rows of a number, that only the program knows.
+      unknown: what stands for sizes of groups that only the program knows.
       raised: the last error of ours; TorchScript hands on nothing but its text.
       tape: what was computed, None until code asks for gradients itself.
       autocast: whether the torch function that goes on was called under autocast.
       mode: sees the calls above this trace.
+      notes: what earlier runs of the code have found out about it.
+      within: whether a branch or a loop's body runs.
     """
 
     def __init__(self, rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False):
@@ -88,6 +93,10 @@ class Trace(Run, private.TorchDispatchMode):
         self.size_conditions: dict[str, jax.Array] = {}
         self.mask_limits: dict[int, tuple[jax.Array, Limits]] = {}
         self.heads: dict[int, heads.Head] = {}
+        self.lengths = Lengths()
+        self.chosen = {}
+        self.notes: dict[Any, Any] = {}
+        self.within = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -105,6 +114,11 @@ class Trace(Run, private.TorchDispatchMode):
             watcher[op] += 1
         if op is aten.unfold_backward.default:
             strides.check_write_through_unfold(*args[1:])
+        counts = CountedTensor in types
+        if counts or self.lengths or (call.chooses and JaxTensor in types):
+            out = self._of_count(op, args, kwargs, counts)
+            if out is not NotImplemented:
+                return out
         traced = JaxTensor in types or sizes.symbolic(args)
         if call.random and (drawn := self.generators.draw(op, args, kwargs)) is not NotImplemented:
             return drawn
@@ -127,6 +141,15 @@ class Trace(Run, private.TorchDispatchMode):
             self.raised = error
             raise
 
+    def _of_count(self, op, args, kwargs, counts):
+        from anyjax.torch.sizes import serve  # for few programs
+
+        try:
+            return serve.serve(self, op, args, kwargs, counts)
+        except AnyjaxError as error:
+            self.raised = error
+            raise
+
     def draw(self, op: object) -> jax.Array:
         """Returns the next of the trace's keys."""
         return self.keys.draw(op)
@@ -135,6 +158,8 @@ class Trace(Run, private.TorchDispatchMode):
         """Keeps what is asked of the result later; see OBSERVERS."""
         if self.tape is not None and step.origins & GRADIENT:
             record(self, step, out)
+        if type(out) is JaxTensor and out.dtype in INTEGERS:
+            note_integer(step.call, step.args, out)
         for observe in observers_of(step.call):
             out = observe(self, step, out)
         if self.heads:
@@ -191,7 +216,7 @@ class Trace(Run, private.TorchDispatchMode):
     def recording(self) -> Tape:
         """Returns the tape; where there is none, the run ends and the next one has one."""
         if self.tape is None:
-            reason = Unrecorded()
+            reason = NeedsTape()
             if self.path is not None:
                 self.path.stop(reason)
             raise reason
@@ -203,6 +228,9 @@ class Trace(Run, private.TorchDispatchMode):
         self.heads.clear()
         self.mask_limits.clear()
         self.leaves.clear()
+        self.chosen.clear()
+        self.lengths.clear()
+        self.lengths.numbers.clear()
         self.raised = self.tape = self.mode = None
 
     def size_condition(self, condition: sizes.Condition, text: str) -> bool:

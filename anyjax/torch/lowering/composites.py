@@ -96,7 +96,6 @@ class Whole:
         return self.forward(*args, **kwargs)
 
     def by_torch(self, *args: PyTree, **kwargs: PyTree) -> Any:
-        """Returns what torch makes of shapes."""
         outer = COMPILES.set(False)
         try:
             seed = int(call_of(self.op).random)

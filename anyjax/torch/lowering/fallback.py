@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from anyjax.errors import DataDependent
+from anyjax.errors import DataDependent, Unsupported
 from anyjax.torch.core import diagnostics, private
 from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.pytrees import flatten
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from anyjax.torch.lowering.run import Run
 
 
-class Write(Exception):
-    """A decomposition writes to a tensor, where writes are not served."""
+class Write(Unsupported):
+    """A decomposition writes to a tensor, where writes are not served; or code that keeps tensors
+    of the trace where nothing fills them in, as in an optimizer that nobody knows of.
+    """
 
 
 def fallback(run: Run, op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
@@ -37,7 +39,12 @@ def fallback(run: Run, op: private.OpOverload, args: tuple, kwargs: dict[str, Py
     if op.has_kernel_for_dispatch_key(private.COMPOSITE):
         return run.above(op.decompose, args, kwargs)
     if run.is_functional and op._schema.is_mutable:
-        raise Write(str(op))
+        raise Write(
+            f"{op} writes to a tensor that is no part of the model",
+            where=diagnostics.where(),
+            why="this trace made it, and an object keeps it that forward is not seen to refer to",
+            do="keep the object in an attribute that forward names, or around the function",
+        )
     key = custom_operators.python_key(op, op in run.decomposing) if run.is_functional else None
     if key is not None:
         return of_library(run, op, key, args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 
 from anyjax.torch.core import private
 from anyjax.torch.core.lifting import array_of
+from anyjax.torch.core.schema import overloads, table
 from anyjax.torch.core.tensor import differentiable
 from anyjax.typing import PyTree
 
@@ -31,6 +32,17 @@ def of(run: Run, op: private.OpOverload) -> Callable[..., Any] | None:
     return None if forward_op is None else partial(_by_name, run, op, forward_op)
 
 
+def derivatives() -> Iterator[tuple[private.OpOverload, private.OpOverload]]:
+    """Yields gradients without a row, each with the operator whose row serves it."""
+    is_torchs = lambda op: op in private.decompositions or private.has_kernel(op, private.COMPOSITE)
+    for forward_op in [op for op in table if isinstance(op, private.OpOverload)]:
+        namespace, _, name = forward_op._schema.name.partition("::")
+        name = f"{name.removesuffix('_forward')}_backward"
+        for op in overloads(getattr(getattr(torch.ops, namespace), name, "")):
+            if op not in table and _forward(op) is forward_op and not is_torchs(op):
+                yield op, forward_op
+
+
 @lru_cache(None)
 def _forward(op: private.OpOverload) -> private.OpOverload | None:
     """Returns the operator that another one is the gradient of."""
@@ -41,8 +53,20 @@ def _forward(op: private.OpOverload) -> private.OpOverload | None:
     for forward in (name, f"{name}_forward", name.removeprefix("_")):
         packet = getattr(getattr(torch.ops, op.namespace), forward, None)
         if packet is not None and hasattr(packet, overload):
-            return getattr(packet, overload)
+            return _with_arguments(getattr(packet, overload), _names(op))
     return None
+
+
+def _names(op: private.OpOverload) -> set[str]:
+    return {a.name for a in op._schema.arguments}
+
+
+def _with_arguments(op: private.OpOverload, names: set[str]) -> private.OpOverload | None:
+    """Returns an operator whose arguments its gradient has, None for others."""
+    optional = {SIZES, "self"} if "input_size" in names else {SIZES}
+    fits = lambda a: a.name in names or a.has_default_value() or _may_be_none(a)
+    has_all = all(fits(a) or a.name in optional for a in op._schema.arguments)
+    return op if has_all and not names.isdisjoint(GRADS) else None
 
 
 def _by_name(

@@ -21,6 +21,7 @@ from anyjax.private_names import Inconclusive
 from anyjax.torch.aliasing.no_grad import cut
 from anyjax.torch.core import diagnostics, private, sizes, strides
 from anyjax.torch.core.call import Call
+from anyjax.torch.core.lengths import Lengths
 from anyjax.torch.core.precision import UNASKED, Precision, are_narrow
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, origins_of
 from anyjax.torch.data_dependent import int64
@@ -71,6 +72,7 @@ class Run:
       inputs: names of the inputs, bit ``i + 1`` of ``JaxTensor.origins`` is ``inputs[i]``.
       precision: of products and convolutions; ``asks`` whether it is another one than JAX's own.
       place: tells the line that the operator comes from, where torch runs a graph and not code.
+      lengths: sizes that values decide; ``chosen``, the places of masks by the id of their array.
       conditions: those that have to hold, None where they mean nothing.
       steps: whether a sum of integers with a small number is checked, too.
       stepped: whether one was not, of integers that may be near the end of 32 bits.
@@ -80,6 +82,7 @@ class Run:
       path: the answers to conditions that only the program knows, None where there are none.
       same_masks: comparisons so far, None where each is computed.
       is_functional: whether operators never write.
+      differentiates: whether JAX may differentiate the program.
       inside: makes the context of code that JAX traces on its own.
       follows: tells whether gradients follow operators now.
       draw: returns a key for a random operator.
@@ -94,6 +97,8 @@ class Run:
     precision: Precision = UNASKED
     asks = False
     place: Callable[[], str] | None = None
+    lengths: Lengths
+    chosen: dict[Any, tuple[jax.Array, Any]]
     conditions: list[jax.Array] | None = None
     steps = stepped = False
     unread: Any = frozenset()
@@ -101,7 +106,7 @@ class Run:
     target: torch.Tensor | None = None
     path: Any = None
     same_masks: Any = None
-    is_functional = True
+    is_functional = differentiates = True
     inside: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
     follows = staticmethod(torch.is_grad_enabled)
     draw: Callable[..., Any]
@@ -197,6 +202,9 @@ class Run:
         self, what: str, operands: Iterable[object], error=None, place: str = ""
     ) -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
-        origins = origins_of(operands)
-        names = tuple(name for i, name in enumerate(self.inputs) if origins >> i & 2)
+        names = self.named(origins_of(operands))
         return diagnostics.data_dependent(what, names, place or diagnostics.where(error))
+
+    def named(self, origins: int) -> tuple[str, ...]:
+        """Returns the names of inputs."""
+        return tuple(name for i, name in enumerate(self.inputs) if origins >> i & 2)

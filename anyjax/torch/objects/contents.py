@@ -39,7 +39,6 @@ class View(dict[str, Any]):
         super().__setitem__(name, value)
 
     def read(self) -> None:
-        """Reads the object again."""
         super().clear()
         super().update(self.get_all())
 
@@ -98,6 +97,15 @@ def contents(value: object) -> Any:
 def items(holder: Holder | tuple) -> Any:
     """(key, value) of a list or dict."""
     return holder.items() if isinstance(holder, dict) else enumerate(holder)
+
+
+def snapshot(holder: Holder | np.ndarray) -> Any:
+    """Returns the content of what holds something, for ``restore``: classes of dicts and lists may
+    have a ``copy()`` of their own, which makes one of theirs.
+    """
+    if isinstance(holder, np.ndarray):
+        return holder.copy()
+    return dict(holder) if isinstance(holder, dict) else [*holder]
 
 
 def restore(holder: Holder | np.ndarray, content: Any) -> None:
@@ -166,19 +174,13 @@ def _random(get: Callable[[Any], Any], put: Callable[[Any, Any], None]) -> Calla
     )
 
 
-def _iterator(iterator: Any) -> View:
-    """Of one over a list, the place: it stands in the way of nobody who looks for tensors."""
-    return View(
-        lambda: {"place": str(iterator.__reduce__()[2:])},
-        lambda _, place: iterator.__setstate__(int(place.strip("(),"))) if place != "()" else None,
-    )
+class Running(View):
+    """The place of a generator in Python, which cannot be changed."""
 
-
-def _generator(generator: types.GeneratorType) -> View:
-    """Of one in Python, where it stands, which cannot be changed."""
-    frame = generator.gi_frame  # None at its end
-    place = lambda: frame and (frame.f_lasti, {k: id(x) for k, x in frame.f_locals.items()})
-    return View(lambda: {"place": str(place())}, _ignore)
+    def __init__(self, generator: types.GeneratorType):
+        frame = generator.gi_frame  # None at its end
+        place = lambda: frame and (frame.f_lasti, {k: id(x) for k, x in frame.f_locals.items()})
+        super().__init__(lambda: {"place": str(place())}, _ignore)
 
 
 def _ignore(name: str, value: object) -> None:
@@ -189,8 +191,7 @@ VIEWS: dict[type, Callable[[Any], View]] = {
     types.FunctionType: Variables,
     types.MethodType: _method,
     functools.partial: _partial,
-    types.GeneratorType: _generator,
-    **dict.fromkeys((type(iter([])), type(iter(())), type(iter(range(0)))), _iterator),
+    types.GeneratorType: Running,
     random.Random: _random(random.Random.getstate, random.Random.setstate),
     np.random.RandomState: _random(
         np.random.RandomState.get_state, np.random.RandomState.set_state

@@ -78,7 +78,6 @@ class Copies:
         return new
 
     def module(self, old: torch.nn.Module) -> torch.nn.Module:
-        """Returns a module of the same class."""
         if isinstance(old, Function):
             for name in old.known_globally:
                 for child in old._modules[name].modules():
@@ -124,7 +123,6 @@ class Copies:
         return new
 
     def items(self, value: tuple) -> tuple:
-        """Returns a tuple, with its own class."""
         new = [self(x) for x in value]
         return value if all(x is y for x, y in zip(value, new)) else alike(value, new)
 

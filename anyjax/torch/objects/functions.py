@@ -103,7 +103,6 @@ class Members(torch.nn.Module):
         return members
 
     def train(self, mode: bool = True):
-        """Leaves them in the modes that they have."""
         return self
 
 
@@ -165,15 +164,18 @@ def names_of(code: types.CodeType) -> set[str]:
 
 @functools.cache
 def reached(cls: type) -> set[str]:
-    """Returns the names that forward reads, and the methods that it names."""
+    """Returns the names that forward reads, and those of what it calls."""
     names: set[str] = set()
-    pending = {"forward"}
+    pending, seen = [getattr(cls, "forward", None)], set()
     while pending:
-        function = getattr(cls, pending.pop(), None)
-        if inspect.isfunction(function):
-            new = names_of(function.__code__) - names
-            names |= new
-            pending |= new
+        function = pending.pop()
+        if not inspect.isfunction(function) or function in seen:
+            continue
+        seen.add(function)
+        names |= (new := names_of(function.__code__))
+        pending += [getattr(cls, name, None) for name in new]
+        around = (holder[key] for _, (holder, key) in captured(function))
+        pending += [value for value in around if is_followed(value, function)]
     return names
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from anyjax.torch.core.modules import named_modules
 from anyjax.torch.objects.contents import LIBRARIES, View, contents
 from anyjax.torch.objects.functions import captured, stored, written
 
@@ -26,7 +27,7 @@ VARIABLES = frozenset((dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]))
 
 def outside(module: torch.nn.Module) -> list[tuple[str, Any, Any]]:
     """Returns (name, what holds it, key), once each."""
-    modules = [*module.modules()]
+    modules = [*named_modules(module).values()]
     hook_dicts = (d for m in modules for d in (m._forward_hooks, m._forward_pre_hooks))
     hooks = [hook for by_id in hook_dicts for hook in by_id.values()]
     places: dict[tuple[int, str], tuple[str, Any, Any]] = {}

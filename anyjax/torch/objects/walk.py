@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from anyjax.torch.objects.contents import MANY, NUMBERS, View, contents, items, restore
+from anyjax.torch.objects.contents import MANY, NUMBERS, View, contents, items, restore, snapshot
+from anyjax.torch.objects.iterators import copied, is_iterator
 from anyjax.trees import is_array
 
 ARRAYS: set[type] = {np.ndarray, *NUMBERS, type(None), str}  # arguments that hold nothing
@@ -22,13 +23,15 @@ class Walk:
     ``leaf`` gives for (name, value) what shall be in the place of a tensor, a number or None;
     ``visit`` is called with (name, list, dict or numpy's array, loose) before. Variables, lists and
     dicts around a function are ``loose``: their numbers are left alone. ``names`` are those of
-    tensors by ``id``, for what has them as keys.
+    tensors by ``id``, for what has them as keys. ``copies`` are those of iterators, which take
+    their places, None to leave them.
     """
 
     leaf: Callable[[str, Any], Any]
     visit: Callable[[str, Any, bool], None]
     seen: set[int] = field(default_factory=set)
     names: Mapping[int, str] = field(default_factory=dict)
+    copies: dict[int, Iterator] | None = None
 
     def __call__(self, name: str, value: object, loose: bool = False) -> Any:
         """Returns what takes the place of the value."""
@@ -46,6 +49,8 @@ class Walk:
         if isinstance(value, np.ndarray):
             self.visit(name, value, loose)
         holder = contents(value)
+        if holder is None and self.copies is not None and not loose and is_iterator(value):
+            return self.copies.setdefault(id(value), copied(value))
         if holder is not None:
             self.seen.add(id(value))
             loose = loose and (holder is value or isinstance(holder, View))
@@ -67,7 +72,7 @@ def giving_back(arguments: tuple[tuple, dict[str, Any]], function: Callable) -> 
 
     def visit(name: str, holder: Any, loose: bool) -> None:
         if not isinstance(holder, np.ndarray):
-            before.append((holder, holder.copy()))
+            before.append((holder, snapshot(holder)))
 
     def run(*args: Any) -> Any:
         try:

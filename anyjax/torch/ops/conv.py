@@ -4,7 +4,7 @@ from jax import lax
 
 from anyjax.numerics.convolution import conv_general_dilated, transposed_kernel
 from anyjax.torch.core import current_trace
-from anyjax.torch.core.schema import aten, lowers, table
+from anyjax.torch.core.schema import aten, lowers
 
 
 def spread(value, rank: int) -> list[int]:
@@ -57,17 +57,10 @@ def conv_transpose(input, weight, bias, stride, padding, output_padding, groups,
     )
 
 
-table.update(
-    dict.fromkeys(
-        [getattr(aten, name) for name in ("conv1d", "conv2d", "conv3d", "_convolution_mode")], conv
-    )
-)
-table.update(
-    dict.fromkeys(
-        [aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input],
-        conv_transpose,
-    )
-)
+lowers(aten.conv1d, aten.conv2d, aten.conv3d, aten._convolution_mode)(conv)
+lowers(
+    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input
+)(conv_transpose)  # fmt: skip
 
 
 @lowers(aten.convolution.default)
@@ -80,13 +73,9 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
 
 
 @lowers(aten._convolution.default)
-def _convolution(
-    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups,
-    benchmark, deterministic, cudnn_enabled, allow_tf32,
-):  # fmt: skip
-    return convolution(
-        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+def _convolution(*arguments):
+    """The last ones choose among torch's kernels."""
+    return convolution(*arguments[:9])
 
 
 @lowers(aten.conv_tbc)

@@ -118,21 +118,15 @@ def _moved(input, running_mean, running_var, mean, variance, momentum):
 
 
 @lowers(aten.batch_norm)
-def batch_norm(
-    input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
-):
+def batch_norm(*inputs_and_cudnn):
     """A hidden write: the running statistics come back, too (see core/schema.py)."""
-    out, _, _, *moved = batch_norm_of(
-        input, weight, bias, running_mean, running_var, training, momentum, eps
-    )
+    out, _, _, *moved = batch_norm_of(*inputs_and_cudnn[:-1])
     return out, *moved
 
 
 @lowers(aten.native_batch_norm)
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    *out, mean, var = batch_norm_of(
-        input, weight, bias, running_mean, running_var, training, momentum, eps
-    )
+def native_batch_norm(*inputs):
+    *out, mean, var = batch_norm_of(*inputs)
     return tuple(out), mean, var
 
 
@@ -145,13 +139,10 @@ def batch_norm_update_stats(input, running_mean, running_var, momentum):
 
 
 @lowers(aten._native_batch_norm_legit_functional)
-def native_batch_norm_functional(
-    input, weight, bias, running_mean, running_var, training, momentum, eps
-):
+def native_batch_norm_functional(input, weight, bias, running_mean, running_var, training, /, *how):
     """Nothing hidden here: the running statistics are results, the old ones when not training."""
-    *out, mean, var = batch_norm_of(
-        input, weight, bias, running_mean, running_var, training, momentum, eps
-    )
+    old = running_mean, running_var
+    *out, mean, var = batch_norm_of(input, weight, bias, *old, training, *how)
     return (*out, mean, var) if training else (*out, running_mean, running_var)
 
 
@@ -162,22 +153,19 @@ def native_batch_norm_no_stats(input, weight, bias, training, momentum, eps):
 
 
 @lowers(aten._native_batch_norm_legit_no_training)
-def native_batch_norm_no_training(input, weight, bias, running_mean, running_var, momentum, eps):
-    return batch_norm_of(input, weight, bias, running_mean, running_var, False, momentum, eps)[:3]
+def native_batch_norm_no_training(input, weight, bias, running_mean, running_var, /, *how):
+    return batch_norm_of(input, weight, bias, running_mean, running_var, False, *how)[:3]
 
 
 @lowers(aten._batch_norm_no_update)
-def batch_norm_no_update(input, weight, bias, running_mean, running_var, momentum, eps):
+def batch_norm_no_update(*inputs):
     """The fourth result is room for cuDNN, empty here."""
-    out = batch_norm_of(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    return (*out[:3], jnp.zeros(0, jnp.uint8))
+    return (*native_batch_norm_no_training(*inputs), jnp.zeros(0, jnp.uint8))
 
 
 @lowers(aten._batch_norm_with_update_functional)
-def batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
-    *out, mean, var = batch_norm_of(
-        input, weight, bias, running_mean, running_var, True, momentum, eps
-    )
+def batch_norm_with_update(input, weight, bias, running_mean, running_var, /, *how):
+    *out, mean, var = batch_norm_of(input, weight, bias, running_mean, running_var, True, *how)
     return (*out, jnp.zeros(0, jnp.uint8), mean, var)
 
 

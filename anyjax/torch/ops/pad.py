@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -54,17 +53,8 @@ def pad(self, pad, mode, value):
 reflect, replicate, wrap = map(pad_with, ("reflect", "edge", "wrap"))
 table.update({aten._pad_circular: wrap})
 for _n in (1, 2, 3):
-    table.update(
-        {
-            getattr(aten, f"reflection_pad{_n}d"): reflect,
-            getattr(aten, f"replication_pad{_n}d"): replicate,
-        }
-    )
-
-
-@lowers(*(getattr(aten, f"replication_pad{n}d_backward") for n in (1, 2, 3)))
-def replication_pad_backward(grad_output, self, padding):
-    return jax.linear_transpose(lambda x: replicate(x, padding), self)(grad_output)[0]
+    table.update({getattr(aten, f"reflection_pad{_n}d"): reflect})
+    table.update({getattr(aten, f"replication_pad{_n}d"): replicate})
 
 
 @lowers(aten.pad_sequence)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from anyjax.numerics import sampling
 from anyjax.numerics.pooling import inside, lowest, max_places, place, window_counts
 from anyjax.torch.core.schema import aten, lowers, table
 from anyjax.torch.ops._operands import wide
@@ -84,14 +85,25 @@ def adaptive_places(size, out):
     return np.minimum(places, max(size - 1, 0)), places < end[:, None]
 
 
+def adaptive_windows(size, out):
+    """Marks the elements [out, size] that count in ``out`` windows, for symbolic sizes."""
+    n, count = jnp.asarray(size), jnp.asarray(out)
+    at = jnp.arange(out)
+    return sampling.windows(size, at * n // count, -(-(at + 1) * n // count))
+
+
 def adaptive_avg_pool(self, output_size):
     """One dimension after another; windows of one length are a reshape."""
     out = wide(self)
     for axis, count in zip(range(-len(output_size), 0), output_size, strict=True):
         axis += out.ndim
-        if count and out.shape[axis] % count == 0:
+        if isinstance(count, int) and count and out.shape[axis] % count == 0:
             split = (*out.shape[:axis], count, out.shape[axis] // count, *out.shape[axis + 1 :])
             out = out.reshape(split).mean(axis + 1)
+            continue
+        if not isinstance(out.shape[axis], int):
+            inside = adaptive_windows(out.shape[axis], count).astype(out.dtype)
+            out = sampling.weighted(out, inside / inside.sum(1, keepdims=True), axis)
             continue
         places, valid = adaptive_places(out.shape[axis], count)
         valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
@@ -109,8 +121,12 @@ def adaptive_max_pool(self, output_size):
     places = jnp.broadcast_to(places, self.shape)
     for axis, count in reversed(list(zip(range(-rank, 0), output_size, strict=True))):
         axis += out.ndim
-        window, valid = adaptive_places(out.shape[axis], count)
-        valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
+        if isinstance(out.shape[axis], int):
+            window, valid = adaptive_places(out.shape[axis], count)
+        else:
+            valid = adaptive_windows(out.shape[axis], count)
+            window = jnp.broadcast_to(jnp.arange(out.shape[axis]), valid.shape)
+        valid = jnp.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
         candidates = jnp.where(valid, jnp.take(out, window, axis, mode="clip"), lowest(out.dtype))
         best = jnp.argmax(candidates, axis + 1, keepdims=True)
         out = jnp.take_along_axis(candidates, best, axis + 1, mode="clip").squeeze(axis + 1)

@@ -4,60 +4,87 @@ Every resize is the same sum along one dimension after another: ``taps`` element
 static places with static weights, numpy constants that follow ATen/native/UpSample.h.
 """
 
+from fractions import Fraction
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 
-from anyjax.numerics.sampling import affine_grid, cubic, lines, sample_grid, tapped
+from anyjax.errors import Unsupported
+from anyjax.numerics.sampling import (
+    affine_grid,
+    as_numbers,
+    cubic,
+    lines,
+    sample_grid,
+    tapped,
+    weighted,
+    windows,
+)
 from anyjax.torch.core.schema import aten, table
 from anyjax.torch.ops._operands import wide
 
 
-def step_of(size, out, align_corners, factor) -> float:
+def step_of(size, out, align_corners, factor):
     """Input elements per output element; a given factor counts, not the rounded sizes."""
+    xp, size, out = as_numbers(size, out)
     if align_corners:
-        return (size - 1) / (out - 1) if out > 1 else 0.0
+        last = out - 1
+        return (
+            (size - 1) / (last or 1) * (last > 0) if xp is np else (size - 1) / jnp.maximum(last, 1)
+        )
     return 1 / factor if factor else size / out
 
 
 def source(size, out, align_corners, factor):
-    """Where on the input each output element lies, and the step."""
+    """Where on the input each output element lies, and numpy or jnp."""
+    xp, *_ = as_numbers(size, out)
     step = step_of(size, out, align_corners, factor)
-    at = np.arange(out) * step if align_corners else (np.arange(out) + 0.5) * step - 0.5
-    return at, step
+    at = xp.arange(out) * step if align_corners else (xp.arange(out) + 0.5) * step - 0.5
+    return at, xp
 
 
 def linear_taps(size, out, align_corners, factor):
-    at = np.maximum(source(size, out, align_corners, factor)[0], 0)
-    low = np.minimum(at.astype(np.int64), size - 1)
-    fraction = np.clip(at - low, 0, 1)
-    return np.stack([low, np.minimum(low + 1, size - 1)], 1), np.stack([1 - fraction, fraction], 1)
+    at, xp = source(size, out, align_corners, factor)
+    at = xp.maximum(at, 0)
+    low = xp.minimum(at.astype(np.int32), size - 1)
+    fraction = xp.clip(at - low, 0, 1)
+    return xp.stack([low, xp.minimum(low + 1, size - 1)], 1), xp.stack([1 - fraction, fraction], 1)
 
 
 def cubic_taps(size, out, align_corners, factor):
     """Taps beyond an end fall together at the end, as one."""
-    at = source(size, out, align_corners, factor)[0]
-    places = np.floor(at).astype(np.int64)[:, None] + np.arange(-1, 3)
+    at, xp = source(size, out, align_corners, factor)
+    places = xp.floor(at).astype(np.int32)[:, None] + np.arange(-1, 3)
     weights = cubic(at[:, None] - places, -0.75)
-    places = np.clip(places, 0, size - 1)
+    places = xp.clip(places, 0, size - 1)
     same = places[:, :, None] == places[:, None, :]
     first = same.argmax(2) == np.arange(4)
-    return places, np.where(first, (same * weights[:, None, :]).sum(2), 0)
+    return places, xp.where(first, (same * weights[:, None, :]).sum(2), 0)
 
 
 def antialias_taps(kernel, radius):
-    """A kernel that widens with the step when shrinking, as in Pillow."""
+    """A kernel that widens with the step when shrinking, as in Pillow; over all elements of a
+    symbolic size, without places.
+    """
 
     def taps(size, out, align_corners, factor):
+        xp, *_ = as_numbers(size, out)
         step = step_of(size, out, align_corners, factor)
-        wide = max(step, 1.0)
-        middle = step * (np.arange(out) + 0.5)
-        first = np.maximum((middle - radius * wide + 0.5).astype(np.int64), 0)
-        last = np.minimum((middle + radius * wide + 0.5).astype(np.int64), size)
-        places = first[:, None] + np.arange((last - first).max(initial=1))
-        weights = kernel((places - middle[:, None] + 0.5) / wide) * (places < last[:, None])
-        return np.minimum(places, size - 1), weights / weights.sum(1, keepdims=True)
+        wide = xp.maximum(step, 1.0)
+        middle = step * (xp.arange(out) + 0.5)
+        first = xp.maximum((middle - radius * wide + 0.5).astype(np.int32), 0)
+        last = xp.minimum((middle + radius * wide + 0.5).astype(np.int32), size)
+        if xp is np:
+            places = first[:, None] + np.arange((last - first).max(initial=1))
+            counts = places < last[:, None]
+        else:
+            places, counts = jnp.arange(size)[None], windows(size, first, last)
+        weights = kernel((places - middle[:, None] + 0.5) / wide) * counts
+        weights = weights / weights.sum(1, keepdims=True)
+        return np.minimum(places, size - 1) if xp is np else None, weights
 
     return taps
 
@@ -77,8 +104,13 @@ def resize(x, sizes, taps, align_corners, factors):
         if out.shape[axis] == size and (factor is None or factor == 1 or align_corners):
             continue
         places, weights = taps(out.shape[axis], size, align_corners, factor)
+        if image and isinstance(weights, jax.Array):
+            raise symbolic("an image of uint8", "the weights of its lines are whole numbers")
         weights, bits = fixed_point(weights) if image else (weights.astype(out.dtype), 0)
-        out = tapped(out, places, weights, axis)
+        if places is None:
+            out = weighted(out, weights, axis)
+        else:
+            out = tapped(out, places, weights, axis)
         if image:
             out = lax.clamp(0, (out + (1 << (bits - 1))) >> bits, 255)
     return out.astype(x.dtype)
@@ -88,18 +120,20 @@ def nearest(x, sizes, factors, exact):
     """Places are worked out in float32, as torch does."""
     for axis, out, factor in zip(range(x.ndim - len(sizes), x.ndim), sizes, factors, strict=True):
         size = x.shape[axis]
-        step = np.float32(step_of(size, out, False, factor))
-        at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 * exact)) * step)
-        x = lines(x, np.minimum(at.astype(np.int64), size - 1), axis)
+        xp, *_ = as_numbers(size, out)
+        step = xp.float32(step_of(size, out, False, factor))
+        at = xp.floor((xp.arange(out, dtype=np.float32) + np.float32(0.5 * exact)) * step)
+        x = lines(x, xp.minimum(at.astype(np.int32), size - 1), axis)
     return x
 
 
 def triangle(x):
-    return np.maximum(1 - abs(x), 0)
+    return (jnp if isinstance(x, jax.Array) else np).maximum(1 - abs(x), 0)
 
 
 def lanczos(x):
-    return np.where(abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+    xp = jnp if isinstance(x, jax.Array) else np
+    return xp.where(abs(x) < 3, xp.sinc(x) * xp.sinc(x / 3), 0)
 
 
 def with_corners(taps):
@@ -132,7 +166,26 @@ def sizes_of(input, output_size, scale_factors):
     if output_size is not None:
         return output_size, [None] * len(output_size)
     spatial = input.shape[-len(scale_factors) :]
-    return [int(n * f) for n, f in zip(spatial, scale_factors, strict=True)], scale_factors
+    return [_scaled(n, f) for n, f in zip(spatial, scale_factors, strict=True)], scale_factors
+
+
+def _scaled(size, factor):
+    """Returns the whole part of a product, of a symbolic size by a fraction that is exact."""
+    if isinstance(size, int):
+        return int(size * factor)
+    exact = Fraction(factor)
+    if exact.denominator > 64:
+        raise symbolic(f"scale_factor={factor}", "the product is rounded, and no fraction is that")
+    return size * exact.numerator // exact.denominator
+
+
+def symbolic(what, why):
+    """Returns the error for a resize whose size is not known."""
+    return Unsupported(
+        f"{what} in a resize of, or to, a symbolic size",
+        why=why,
+        do="give size= in place of scale_factor=, or fix that size",
+    )
 
 
 for _name, (_run, _vec) in {

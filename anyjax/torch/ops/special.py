@@ -14,15 +14,7 @@ from jax import lax
 from anyjax.numerics.bessel import airy_ai, bessel_j, bessel_k, bessel_y, spherical_j0
 from anyjax.private_names import optional
 from anyjax.torch.core.schema import aten, lowers, table
-from anyjax.torch.ops._operands import (
-    cast,
-    floating,
-    floats,
-    number,
-    select,
-    wide,
-    widened,
-)
+from anyjax.torch.ops._operands import cast, floating, floats, number, select, wide, widened
 
 erfcx = optional("jax.scipy.special:erfcx", "erfcx, which JAX has since 0.10.1")
 

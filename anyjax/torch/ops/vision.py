@@ -19,6 +19,12 @@ def nms(dets, scores, iou_threshold):
     """As many indices as boxes stay, so their values must be known."""
     if not len(dets):
         return jnp.zeros(0, default_int())
+    order, stay = not_overlapped(dets, scores, iou_threshold)
+    return order[stay].astype(default_int())
+
+
+def not_overlapped(dets, scores, iou_threshold):
+    """Returns (boxes by their score, whether no better one that stays overlaps each)."""
     order = sort(lax.stop_gradient(scores), 0, True)[1]
     boxes = lax.stop_gradient(dets)[order]
     low, high = boxes[:, :2], boxes[:, 2:]
@@ -31,8 +37,7 @@ def nms(dets, scores, iou_threshold):
         shared = sides[:, 0] * sides[:, 1]
         return stay & ~(stay[i] & (rank > i) & (shared / (area[i] + area - shared) > limit))
 
-    stay = lax.fori_loop(0, len(boxes), visit, jnp.ones(len(boxes), bool))
-    return order[stay].astype(default_int())
+    return order, lax.fori_loop(0, len(boxes), visit, jnp.ones(len(boxes), bool))
 
 
 def regions(rois, spatial_scale, ratio=1):

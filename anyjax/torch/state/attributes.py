@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,9 @@ from anyjax.errors import Unsupported
 from anyjax.torch.core import private
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.lifting import array_of, inner, lift, value_in
+from anyjax.torch.core.modules import named_modules
 from anyjax.torch.core.tensor import JaxTensor, value_of
-from anyjax.torch.objects.contents import NUMBERS, Variables, View, items, restore
+from anyjax.torch.objects.contents import NUMBERS, Variables, View, items, restore, snapshot
 from anyjax.torch.objects.functions import Function
 from anyjax.torch.objects.outside import outside
 from anyjax.torch.objects.walk import Walk, grown, key_name, tree
@@ -61,7 +62,7 @@ class AttributeState:
         """Everything that the module refers to by itself."""
         roots: list[Root] = []
         names: set[str] = set()
-        for path, child in self.module.named_modules():
+        for path, child in named_modules(self.module).items():
             inside = f"{path}." if path else ""
             if isinstance(child, Function):
                 roots += [(inside + k, *place, True) for k, place in child.captured.items()]
@@ -84,12 +85,13 @@ class AttributeState:
         leaf: Callable[[str, Any], Any],
         visit: Callable[[str, Any, bool], None],
         names: Mapping[int, str],
+        copies: dict[int, Iterator] | None = None,
     ) -> list[Root]:
         """Goes through everything, see Walk; returns the roots."""
         roots = self.roots()
-        seen = {id(m) for m in self.module.modules()}
+        seen = {*map(id, named_modules(self.module).values())}
         seen |= {id(holder.function) for _, holder, _, _ in roots if type(holder) is Variables}
-        walk = Walk(leaf, visit, seen, names)
+        walk = Walk(leaf, visit, seen, names, copies)
         for name, holder, key, loose in roots:
             value = holder[key]
             loose = loose and not self.steps
@@ -139,7 +141,7 @@ class Filling:
 
     def begin(self) -> None:
         """Puts the tensors there, and those of names that nothing has yet."""
-        roots = self.attributes.walk(self.fill, self.visit, self.names)
+        roots = self.attributes.walk(self.fill, self.visit, self.names, {})
         self.outer = (*(f"{name}." for name, _, _, loose in roots if loose),)
         if additions := {k: t for k, t in self.tensors.items() if k not in self.start}:
             self._grow(additions, roots)
@@ -153,7 +155,7 @@ class Filling:
                 new = type(value)(inner(new).item())  # known: a number as it was
         elif id(value) in self.weights:
             new = self.weights[id(value)]
-        elif _plain(value):
+        elif isinstance(value, torch.Tensor) and _plain(value):
             new = self.lifted.setdefault(id(value), lift(value.detach()))
         else:
             new = value
@@ -162,7 +164,7 @@ class Filling:
 
     def visit(self, name: str, holder: Any, loose: bool) -> None:
         """Keeps the content of a list or dict; keys that are weights become the trace's."""
-        self.holders.append((holder, content := holder.copy(), loose))
+        self.holders.append((holder, content := snapshot(holder), loose))
         if isinstance(holder, dict) and not TENSORS.isdisjoint(map(type, holder)):
             by_weight = {self.weights.get(id(k), k): x for k, x in holder.items()}
             holder.clear()
@@ -174,7 +176,7 @@ class Filling:
         """Puts tensors where nothing was, below the root of the longest name that leads there."""
         keys = {key_name(t, self.names): t for t in self.weights.values()}
         places: dict[str, tuple[Any, Any]] = {name: (x, key) for name, x, key, _ in roots}
-        for module_path, child in self.attributes.module.named_modules():
+        for module_path, child in named_modules(self.attributes.module).items():
             places.setdefault(module_path, (None, child))
         below: dict[str, dict[str, torch.Tensor]] = {}
         for name, tensor in additions.items():
@@ -294,10 +296,9 @@ def _array(name: str, number: float, dtype: jnp.dtype | None = None) -> jax.Arra
         ) from None
 
 
-def _plain(value: object) -> TypeGuard[torch.Tensor]:
-    """Returns whether a value is a tensor that may become a constant of the trace."""
-    is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return is_strided and not private.is_functional(value)
+def _plain(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor may become a constant of the trace."""
+    return tensor.layout is torch.strided and not private.is_functional(tensor)
 
 
 def _equal(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:

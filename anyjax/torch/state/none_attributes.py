@@ -58,7 +58,8 @@ def loads(kind: type, attribute: str) -> bool:
     """Returns whether a method of the class, its ``__init__`` apart, reads the attribute."""
     classes = (x for x in kind.__mro__ if x not in (torch.nn.Module, object))
     methods = (f for x in classes for n, f in vars(x).items() if n != "__init__")
-    codes = [inspect.unwrap(f).__code__ for f in methods if inspect.isfunction(f)]
+    functions = [f for f in methods if inspect.isfunction(f)]
+    codes = [(inspect.unwrap(f) or f).__code__ for f in functions]  # some have None for __wrapped__
     return any(
         step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval == attribute
         for code in codes

@@ -18,6 +18,7 @@ from anyjax.errors import LostGradient, WrongArguments
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.interop import is_dense
 from anyjax.torch.core.lifting import array_of, inner, value_in
+from anyjax.torch.core.modules import named_modules
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.objects.contents import NUMBERS
 from anyjax.torch.objects.functions import Members, is_weight, reached
@@ -48,14 +49,14 @@ class Slots:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Slots:
-        """Reads the module."""
         tensors: dict[str, torch.Tensor] = {}
         first: dict[int, str] = {}
         params: list[str] = []
         state: list[str] = []
         places: list[tuple[dict[str, Any], str, str]] = []
-        attributes = AttributeState(module)
-        classes: dict[int, Any] = {id(vars(m)): type(m) for m in module.modules()}
+        attributes, paths = AttributeState(module), named_modules(module)
+        modules = [*paths.values()]
+        classes: dict[int, Any] = {id(vars(m)): type(m) for m in modules}
         # A module may hold one for somebody else: weights are params unless forward knows it.
         optimizers = Optimizers.of(
             (name, holder[key])
@@ -63,7 +64,7 @@ class Slots:
             if loose or (id(holder) in classes and key in reached(classes[id(holder)]))
         )
         owned = {id(tensor): name for name, tensor in optimizers.owned()}
-        for path, child in module.named_modules():
+        for path, child in paths.items():
             for holder in (child._parameters, child._buffers):
                 for attribute, tensor in holder.items():
                     if tensor is None or (holder is child._buffers and not is_dense(tensor)):
@@ -85,7 +86,6 @@ class Slots:
                 state.append(name)
         optimizers.names = {place: first[place] for place in owned}
         dtypes = {k: t.dtype for k, t in tensors.items()}
-        modules = [*module.modules()]
         scripted = any(isinstance(m, torch.jit.ScriptModule) for m in modules)
         hooked = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
         hooks = (
@@ -147,17 +147,14 @@ class Slots:
 
     @contextlib.contextmanager
     def filled(
-        self,
-        tensors: Mapping[str, torch.Tensor],
-        training: tuple[bool, ...],
-        uncarried: Uncarried,
+        self, tensors: Mapping[str, torch.Tensor], training: tuple[bool, ...], uncarried: Uncarried
     ) -> Iterator[Callable[[], trees.Written]]:
         """Yields the module with ``tensors`` in place of its own. Yields a function that tells what
         forward wrote.
 
         On leaving, every attribute of every submodule is what it was before.
         """
-        modules = dict(self.module.named_modules())
+        modules = named_modules(self.module)
         originals = {k: (dict(vars(m)), _contents(m)) for k, m in modules.items()}
         try:
             with contextlib.ExitStack() as stack:
@@ -181,7 +178,7 @@ class Slots:
             stack.callback(torchscript.set_modes, self.module, torchscript.modes(self.module))
             torchscript.set_modes(self.module, training)
             return
-        for module, mode in zip(self.module.modules(), training):
+        for module, mode in zip(named_modules(self.module).values(), training):
             vars(module)["training"] = mode
 
     def _fill(
@@ -202,6 +199,7 @@ class Slots:
             readers.append(stack.enter_context(self.optimizers.filled(tensors)))
         besides = {k: t for k, t in besides.items() if k not in scripted}
         readers.append(stack.enter_context(self.attributes.filled(besides, weights, uncarried)))
+        uncarried.watch_gradients({k: tensors[k] for k in self.params})
         uncarried.begin()
 
         def read() -> trees.Written:

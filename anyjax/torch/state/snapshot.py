@@ -28,7 +28,6 @@ class Snapshot:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Snapshot:
-        """Returns the module as it is now."""
         copy, copies = shell(module, settings=True)
         return cls(copy, copies.settings or [])
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from anyjax.torch.core.modules import named_modules
 from anyjax.torch.objects.contents import View, restore
 
 FAILED = "failed in the TorchScript interpreter"
@@ -16,12 +17,12 @@ FAILED = "failed in the TorchScript interpreter"
 
 def modes(module: torch.nn.Module) -> tuple[bool, ...]:
     """Returns the training mode of every submodule; frozen ones have none."""
-    return tuple(getattr(m, "training", False) for m in module.modules())
+    return tuple(getattr(m, "training", False) for m in named_modules(module).values())
 
 
 def set_modes(module: torch.nn.Module, training: tuple[bool, ...]) -> None:
     """Around ``train()``, which modules may override; TorchScript keeps the mode in C++."""
-    for child, mode in zip(module.modules(), training):
+    for child, mode in zip(named_modules(module).values(), training):
         if not isinstance(child, torch.jit.ScriptModule):
             child.__dict__["training"] = mode
         elif hasattr(child, "training"):

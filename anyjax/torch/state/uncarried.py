@@ -16,7 +16,8 @@ import operator
 import re
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +25,10 @@ import numpy as np
 import torch
 
 from anyjax import trees, warn_once
-from anyjax.errors import StateDropped
-from anyjax.torch.objects.contents import NUMBERS, View, restore
+from anyjax.errors import StateDropped, Unsupported
+from anyjax.torch.core import private
+from anyjax.torch.objects.contents import NUMBERS, Running, View, restore, snapshot
+from anyjax.torch.objects.iterators import is_iterator, place
 from anyjax.torch.state.torchscript import Values
 
 MISSING = object()
@@ -42,10 +45,29 @@ class Change(NamedTuple):
     after: Any
 
 
+class Gradients(View):
+    """The weights that have something in ``.grad``; resumed runs begin with ones there."""
+
+    tensors: Mapping[str, torch.Tensor] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        super().__init__(dict, self._put)
+        self.get_all = self._get
+
+    def _get(self) -> dict[str, Any]:
+        with private.DisableTorchFunction():  # no operator
+            return {f"{k}.grad": True for k, x in self.tensors.items() if x.grad is not None}
+
+    def _put(self, name: str, _: object) -> None:
+        tensor = self.tensors[name.removesuffix(".grad")]
+        tensor.grad = torch.ones(tensor.shape, dtype=tensor.dtype)
+
+
 class Uncarried:
     """The changes of the last run; while ``resumed``, runs begin with them."""
 
     def __init__(self) -> None:
+        self.gradients = Gradients()
         self.changes: list[Change] = []
         self.modules: dict[str, torch.nn.Module] = {}
         self.watched: list[tuple[str, Any, Any, bool]] = []
@@ -71,6 +93,11 @@ class Uncarried:
     def watch(self, name: str, holder: object, before: object) -> None:
         """Watches a list, dict or set, which had this content."""
         self.watched.append((name, holder, before, False))
+
+    def watch_gradients(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Watches what weights get in ``.grad``, where backward adds to what is there."""
+        self.gradients.tensors = weights
+        self.watch("", self.gradients, {})
 
     def count(self, name: str, holder: Any, key: Any, before: object) -> None:
         """Notes a number around a function, which is what code made it: it may count traces."""
@@ -115,19 +142,28 @@ class Uncarried:
     def over(self) -> None:
         """Lets go of what the last run left."""
         self.changes, self.watched, self.modules = [], [], {}
-        self.counts, self.loose = [], []
+        self.counts, self.loose, self.gradients.tensors = [], [], {}
 
     def check(self, run: Callable[[], Any], known: set[str]) -> None:
         """Warns if ``run`` is another program where it begins with the changes; not about those
         whose names are ``known`` by now.
+
+        Raises:
+          Unsupported: forward went on with a generator, which stays where it is now.
         """
+        if running := [x.name for x in self.changes if isinstance(x.holder, Running)]:
+            raise Unsupported(
+                f"forward goes on with the generator {running[0].removesuffix('.place')}",
+                why="nothing brings a generator of Python back to where it was before the trace",
+                do="keep what it counts in a number or a tensor, or make a new one in every call",
+            )
         counts, loose = [*self.counts], [*self.loose]  # the runs below note theirs, too
         changes = (*self.changes, *(change for change, _ in counts))
         new = {change.name: change for change in changes if change.name not in known}
         if not new:
             return
         known.update(new)
-        contents = [(holder, holder.copy()) for holder in loose]
+        contents = [(holder, snapshot(holder)) for holder in loose]
         for change, before in counts:
             change.holder[change.key] = before
         first = _program(run)
@@ -190,6 +226,8 @@ def _changes(name: str, holder: Any, before: Any, is_module: bool) -> Iterator[C
             after = holder.get(key, MISSING)
             if isinstance(holder, Values):  # numbers in C++ are no state
                 same = before[key] == after
+            elif isinstance(holder, Gradients):
+                same = False
             else:
                 same = _carried(before.get(key, MISSING), after)
             if not ((is_module and key in IGNORED) or same):
@@ -204,9 +242,13 @@ def _carried(before: Any, after: Any, depth: int = 8) -> bool:
         return before is None or isinstance(before, (torch.Tensor, *NUMBERS))
     if type(after) is not type(before) or not depth:
         return False
+    if is_iterator(after):
+        return place(before) == place(after)
     if isinstance(after, (tuple, list, deque)):
-        pairs = zip(before, after)
-        return len(after) == len(before) and all(_carried(x, y, depth - 1) for x, y in pairs)
+        try:  # e3nn's tuples have no len()
+            return all(_carried(x, y, depth - 1) for x, y in zip(before, after, strict=True))
+        except ValueError:
+            return False
     if isinstance(after, dict):
         keys = after.keys() == before.keys()
         return keys and all(_carried(before[k], x, depth - 1) for k, x in after.items())

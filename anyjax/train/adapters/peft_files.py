@@ -245,7 +245,6 @@ def _check_shared(source: Source, place: str, where: str) -> None:
 def _named_as_peft(
     source: Source, adapter: Adapter, arrays: dict[str, jax.Array]
 ) -> dict[str, jax.Array]:
-    """Returns an adapter's arrays by PEFT's names."""
     arrays = transposed(arrays) if is_turned(source, adapter.place) else arrays
     names = {KINDS[2]: KINDS[2]} | {k: f"{k}.weight" for k in KINDS[:2]}
     if layer_of(source, adapter.place) == "Embedding":
@@ -259,7 +258,6 @@ def transposed(arrays: dict[str, PyTree]) -> dict[str, Any]:
 
 
 def _as_param(x: np.ndarray, param: jax.Array, name: str, folder: Path) -> jax.Array:
-    """Returns the array in the dtype of the param that it replaces."""
     if param.shape != x.shape:
         raise _unfit(folder, f"{name} has shape {x.shape}, the model's has {param.shape}")
     return jnp.asarray(x, param.dtype)

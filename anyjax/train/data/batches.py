@@ -209,7 +209,6 @@ class Batches(Generic[T]):
             yield self.rows_at(rows[index * share_size : (index + 1) * share_size])
 
     def rows_at(self, indices: np.ndarray) -> T:
-        """Returns the rows at these indices as a batch."""
         return self.data[indices] if self.indexed else jax.tree.map(lambda x: x[indices], self.data)
 
 

@@ -74,7 +74,6 @@ def feed(
 
 
 def _start(batches: Any, epoch: int, skipped: int, state: Any) -> Iterator[Any]:
-    """Returns an iterator over an epoch, after ``skipped`` of its batches."""
     seeks = _seek(batches, epoch, skipped)
     iterator = iter(batches)
     if state is not None:

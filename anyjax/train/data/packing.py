@@ -62,7 +62,6 @@ def pack(
 
 
 def _row_arrays(texts: list[Sequence[int]], length: int, pad: int) -> dict[str, np.ndarray]:
-    """Returns the arrays of one row."""
     row = {k: np.zeros(length, np.int32) for k in ("input_ids", "segment_ids", "position_ids")}
     row["input_ids"] += pad
     row["labels"] = np.full(length, IGNORED, np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 
 from anyjax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from anyjax.multiprocess import gathered, is_loss
-from anyjax.saved.signature import check_signature, signed
+from anyjax.saved.checksum import check_signature, signed
 from anyjax.train.data.agreement import check_mesh
 from anyjax.train.run import checksums
 from anyjax.train.run.disk import deferring_interrupts, prepare_folder, writing

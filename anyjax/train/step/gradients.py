@@ -58,7 +58,6 @@ class Gradients:
         return out, jax.tree.map(lambda g: (jnp.conj(g) * factor).astype(g.dtype), grads)
 
     def loss(self, model: Model, batch: PyTree, key: jax.Array) -> LossResult:
-        """Evaluates the loss without gradients."""
         model = replace(model, state={**model.state, **self.state_constants})
         stateful = StatefulModel(model, key, self.dtype)
         initial = stateful.state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def _computed_again(policy: Callable | None, forward: Callable, *args: Any, **kw
     mode = next(m for m in reversed(private.function_modes()) if hasattr(m, "trace"))
     if mode.trace.tape is not None:  # gradients taken inside need what was computed
         return forward(*args, **kwargs)
-    leaves, structure = pytrees.flatten((args, kwargs))
+    leaves, structure = pytrees.flatten(_without_caches((args, kwargs)))
 
     def call(*leaves: Any) -> Any:
         args, kwargs = structure.unflatten(leaves)
@@ -79,6 +80,20 @@ def _computed_again(policy: Callable | None, forward: Callable, *args: Any, **kw
         tensor = mode.trace.state[name]
         tensor.copy_(region.wrap(array, tensor.dtype))
     return region.rebuild(out)
+
+
+def _without_caches(arguments: Any) -> Any:
+    """Returns a layer's arguments without transformers' caches, as its own checkpointing has them:
+    they would keep tensors of the part that is computed again.
+    """
+    if "transformers" not in sys.modules:
+        return arguments
+    from transformers import Cache
+
+    args, kwargs = arguments
+    replaced = lambda x: None if isinstance(x, Cache) else x
+    kwargs = {k: False if k == "use_cache" else replaced(x) for k, x in kwargs.items()}
+    return tuple(map(replaced, args)), kwargs
 
 
 def compiler_options(array: jax.Array) -> dict[str, Any]:

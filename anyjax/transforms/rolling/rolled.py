@@ -176,7 +176,6 @@ class Rolled(Wrapped):
         return out, self._stack_writes(written, state)
 
     def _stack_writes(self, written: trees.Written, state: Arrays) -> trees.Written:
-        """Replaces written rows by their stacks."""
         new, missed = dict(written), {*written.missed}
         for group in self.groups:
             changed = [m for m in group.members if m in new]

@@ -79,7 +79,6 @@ def stacked(arrays: dict[str, jax.Array], groups: Sequence[Group]) -> dict[str, 
 
 
 def _stack(rows: Sequence[jax.Array]) -> jax.Array:
-    """Stacks rows to [rows, ...], with the sharding of the rows."""
     sharding = getattr(rows[0], "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return jnp.stack(rows)

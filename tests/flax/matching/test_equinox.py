@@ -113,7 +113,7 @@ class TorchBlock(torch.nn.Module):
 
 def test_attention_packed_and_apart():
     theirs, ids = lively(TorchBlock()), jnp.arange(6).reshape(2, 3)
-    torch_ids = {"torch_example": (torch.arange(6).reshape(2, 3),)}
+    torch_ids = {"torch_example": torch.arange(6).reshape(2, 3)}
     ours, report = load_into(Block(KEY), theirs, example=ids, **torch_ids)
     assert report["attention/key_proj/weight"].torch == "attention.in_proj_weight[8:16]"
     back, _ = to_torch(ours, TorchBlock(), example=ids, **torch_ids)

@@ -1,8 +1,9 @@
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
-from anyjax.flax.matching.names import RULES, names, word_and_number
+from anyjax.flax.matching.names import RULES, names, names_of_both, word_and_number
 
 
 def named(*paths):
@@ -48,3 +49,43 @@ def test_what_a_person_takes_for_one(flax, torch):
 
 def test_cross_and_self_attention_are_two():
     assert word_and_number("cross_attn")[0] != word_and_number("self_attn")[0]
+
+
+class Layer(NamedTuple):
+    path: str
+
+    @property
+    def parts(self):
+        return tuple(self.path.split("."))
+
+
+def pairs(ours: str, theirs: str) -> dict[str, list[str]]:
+    """Their layers of equal names by the two strictest rules, for each of ours."""
+    mine, others = names_of_both(*([Layer(x) for x in y.split()] for y in (ours, theirs)), bool)
+    same = lambda a, b: any(rule(mine[a]) == rule(others[b]) for _, rule in RULES[:3])
+    return {a.path: [b.path for b in others if same(a, b)] for a in mine}
+
+
+def test_numbers_without_a_word_mean_the_order():
+    ours, theirs = "layers.0.fc layers.1.fc layers.2.fc", "layers.0.fc layers.2.fc layers.4.fc"
+    assert pairs(ours, theirs) == {
+        a: [b] for a, b in zip(ours.split(), theirs.split(), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("Dense_0 Dense_1 Dense_2", "dense_1 dense_2 dense_3"),
+        ("fc0 fc1 fc2", "fc1 fc2 fc3"),
+        ("l_0 l_1 l_2", "l_0 l_1 l_3"),
+        ("Block_0.fc Block_1.fc", "block_1.fc block_2.fc"),
+        ("Dense_0 Dense_1 Dense_2 Dense_3", "first dense_1 dense_2"),
+    ],
+)
+def test_words_that_are_counted_from_elsewhere_tell_nothing(ours, theirs):
+    assert not any(pairs(ours, theirs).values())
+
+
+def test_numbers_that_one_side_lacks():
+    assert pairs("fc1 fc2", "fc1 fc2 fc3") == {"fc1": ["fc1"], "fc2": ["fc2"]}

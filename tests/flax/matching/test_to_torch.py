@@ -256,3 +256,22 @@ def test_the_report_goes_both_ways():
     assert [m.torch for m in report] == [m.torch for m in forward]
     same = jax.tree.map(lambda a, b: bool((a == b).all()), nnx.state(ours), nnx.state(again))
     assert all(jax.tree.leaves(same)), json.dumps(nnx.to_pure_dict(same))
+
+
+class CalledParams(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return x * self.param("params", nn.initializers.ones, (2,))
+
+
+def test_a_parameter_called_params():
+    x = jnp.ones((3, 2))
+    variables = CalledParams().init(jax.random.key(0), x)
+    theirs = torch.nn.Module()
+    theirs.params = torch.nn.Parameter(torch.zeros(2))
+    for given in (variables, variables["params"]):
+        to_torch(CalledParams(), theirs, variables=given)
+        assert theirs.params.tolist() == [1, 1]
+        theirs.params.data.zero_()
+    with pytest.raises(WrongArguments, match="called params"):
+        to_torch(CalledParams(), theirs, variables=variables, example=x)

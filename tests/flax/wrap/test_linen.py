@@ -12,7 +12,7 @@ from flax import linen as nn
 from flax.training import train_state
 
 import anyjax
-from anyjax.errors import MissingRng, WrongArguments
+from anyjax.errors import MissingRng, NoInitialiser, WrongArguments
 from anyjax.flax import to_linen
 from tests.flax.wrap.nets import IDS, Counting, Net, X, keras_net, net, torch_gradients
 from tests.models.modules import Tied
@@ -314,3 +314,22 @@ def test_bridge_to_nnx():
     assert isinstance(module.features["1"]["running_mean"], nnx.BatchStat)
     module(X, train=True, mutable=STATS)
     assert int(module.features["1"]["num_batches_tracked"][...]) == 1
+
+
+class CalledParams(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.params = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x * self.params
+
+
+def test_a_parameter_called_params():
+    x, key = np.ones((3, 2), np.float32), jax.random.key(0)
+    with pytest.raises(WrongArguments, match="called params"):
+        anyjax.flax.to_linen(CalledParams()).init(key, x)
+    inside = anyjax.flax.to_linen(torch.nn.Sequential(CalledParams()))
+    with pytest.warns(NoInitialiser, match="0.params"):
+        variables = inside.init(key, x)
+    np.testing.assert_array_equal(inside.apply(variables, x), x)

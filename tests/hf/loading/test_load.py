@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 import anyjax
 from anyjax.errors import BadCheckpoint, Unsupported, WrongArguments
 from anyjax.hf.loading import load
-from anyjax.hf.loading.checkpoint import stored_in
-from anyjax.hf.loading.deferred import Reader
+from anyjax.hf.loading.find.checkpoint import stored_in
+from anyjax.hf.loading.module.deferred import Reader
 from tests.models import tiny
 from tests.sampling import further
 

@@ -2,7 +2,7 @@
 
 import shutil
 
-from anyjax.hf.loading.checkpoint import find_checkpoint
+from anyjax.hf.loading.find.checkpoint import find_checkpoint
 from anyjax.hf.loading.meta import operators, skeleton
 
 DEMO = "examples/tiny-llama"

@@ -97,3 +97,10 @@ def test_momentum_of_two_variables():
     states = [0.9 * 2 * v + 0.5 * v for v in (x, y)]
     stepped = [v - 0.1 * (v + 0.9 * s) for v, s in zip((x, y), states)]
     assert_close(got, [np.float32(v) for v in (*stepped, *states)])
+
+
+def test_gemm_of_integers_is_cut_once():
+    a = np.int32([[-11]])
+    inputs = {"A": a, "B": np.int32([[3]]), "C": a}
+    converted = anyjax.from_onnx(node("Gemm", inputs, alpha=0.5, beta=0.5))
+    assert converted(*inputs.values()).tolist() == [[-22]]

@@ -78,11 +78,16 @@ def test_half_pixels_of_tensorflow():
     resize(factors(1.5, 0.6), version=11, coordinate_transformation_mode=place, mode="nearest")
 
 
-def test_integers_are_rounded():
-    x = np.array([[[[0, 1, 200]]]], np.uint8)
-    inputs = {"X": x, "roi": NONE, "scales": factors(1, 2)}
-    model = anyjax.from_onnx(node("Resize", inputs, constants=("roi", "scales"), mode="linear"))
-    assert model(x).tolist() == [[[[0, 0, 1, 51, 150, 200]]]]
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("how", [{}, {"antialias": 1}, {"antialias": 1, "mode": "cubic"}])
+def test_integers(dtype, how):
+    """Without aliases, onnxruntime takes negative numbers of 8 bits for positive ones."""
+    x = RNG.integers(0 if dtype == "uint8" or how else -100, 100, (1, 2, 7, 6)).astype(dtype)
+    for scales in ((2, 2), (0.5, 0.5), *([] if how else [(1.5, 0.7)])):  # of exact weights
+        inputs = {"X": x, "roi": NONE, "scales": factors(*scales)}
+        if how.get("mode") != "cubic" or dtype != "int8":
+            options = {"mode": "linear", "opsets": {"": 19}} | how
+            assert_agrees("Resize", inputs, constants=("roi", "scales"), rtol=0, **options)
 
 
 def test_the_gradient():

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 import anyjax
 from anyjax.errors import WrongArguments
 from anyjax.parallel import explain, shard
-from tests.hf.loading.quantized import test_layouts as layouts
+from tests.hf.loading.module.quantized import test_layouts as layouts
 from tests.parallel.architectures import build
 from tests.tolerance import assert_close
 

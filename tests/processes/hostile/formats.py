@@ -115,7 +115,7 @@ def encoded(tokenizer) -> Values:
 
 
 def read_tokenizer(folder: Path) -> Values:
-    from anyjax.cli._generate import load_tokenizer
+    from anyjax.cli._tokenizer import load as load_tokenizer
 
     return encoded(load_tokenizer(folder))
 

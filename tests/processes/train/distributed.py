@@ -18,7 +18,7 @@ import anyjax
 from anyjax import multiprocess
 from anyjax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
 from anyjax.hf.loading import load
-from anyjax.hf.loading.deferred import Reader
+from anyjax.hf.loading.module.deferred import Reader
 from anyjax.parallel import shard
 from anyjax.train import Batches, TrainState, evaluate, fit, make_step, model_loss, restore
 

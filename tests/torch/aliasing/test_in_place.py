@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.testing._internal.common_methods_invocations import op_db
 
 import anyjax
 from tests.tolerance import assert_close
@@ -103,3 +104,57 @@ def test_sizes(name):
 
     model = anyjax.from_torch(forward)
     assert_close(jax.jit(model.apply)({}, X), forward(torch.from_numpy(X)), reduction=8)
+
+
+REFUSED = {
+    "as_strided-partial_views": "places in memory of a size that is open",
+    "float_power": "torch's own error: the result is float64",
+    "masked_scatter": "as many values as the mask has",
+    "nn.functional.dropout2d": "draws",
+    "nn.functional.dropout3d": "draws",
+    "nn.functional.rrelu": "draws",
+    "nn.functional.threshold": "torch computes it in place by steps that take no open size",
+    "polygamma": "takes its order first",
+    "squeeze-": "whether a dimension is one is open",
+}
+
+
+def sample_of(op):
+    """Returns a sample whose tensors have one shape, or None."""
+    for x in op.sample_inputs("cpu", torch.float32):
+        tensors = [t for t in (x.input, *x.args) if isinstance(t, torch.Tensor)]
+        shapes = {tuple(t.shape) for t in tensors}
+        if len(shapes) == 1 and len(x.input.shape) > 0 and len(x.input) > 1 and not x.kwargs:
+            return x
+    return None
+
+
+def of_open_sizes():
+    """Each operator that writes in place; those that refuse are expected to."""
+    for op in op_db:
+        if not (op.inplace_variant and op.supports_autograd and torch.float32 in op.dtypes):
+            continue
+        if sample_of(op):
+            name = f"{op.name}-{op.variant_test_name}"
+            why = REFUSED.get(op.name if op.name in REFUSED else name)
+            marks = [pytest.mark.xfail(reason=why, strict=True)] if why else []
+            yield pytest.param(op, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("op", of_open_sizes())
+def test_operators_take_open_sizes(op):
+    """Every operator of torch's database that writes in place, on a tensor of rows to come."""
+    sample = sample_of(op)
+    arrays = [x.numpy() for x in (sample.input, *sample.args) if isinstance(x, torch.Tensor)]
+
+    def function(x, *others):
+        rest = iter(others)
+        args = [next(rest) if isinstance(a, torch.Tensor) else a for a in sample.args]
+        return op.inplace_variant(x * 1, *args)
+
+    model = anyjax.from_torch(function)
+    shape = (*jax.export.symbolic_shape("rows"), *arrays[0].shape[1:])
+    apply = jax.jit(lambda *args: model.apply({}, *args))
+    program = jax.export.export(apply)(*[jax.ShapeDtypeStruct(shape, x.dtype) for x in arrays])
+    want = function(*map(torch.from_numpy, arrays))
+    assert_close(program.call(*arrays), want.numpy(), reduction=4)

@@ -241,3 +241,10 @@ def test_a_cast_to_64_bits_warns_once():
         warnings.simplefilter("default")
         model(np.ones(2, np.float32))
     assert len(said) == 1 and "test_int64.py:" in str(said[0].message)
+
+
+def test_multiples_of_neighbours_that_floats_round_to_one():
+    model = anyjax.from_torch(lambda x: torch.lcm(x, x + 1))
+    assert model(jnp.array([7])).tolist() == [56]
+    with pytest.raises(Unsupported, match="lcm"):
+        model(jnp.array([2**30]))

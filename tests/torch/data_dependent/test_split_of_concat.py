@@ -20,7 +20,7 @@ def packed(x, mask):
     """As models keep a mask beside keys: selected rows come from its values."""
     both = torch.cat([x.sin(), mask.to(x.dtype)[..., None]], dim=-1)
     keys, valid = torch.split(both, [3, 1], dim=-1)
-    return keys[:, valid.bool().squeeze(-1).any(0)]
+    return keys[:, valid.bool().squeeze(-1).any(0).tolist()]
 
 
 def test_a_mask_packed_beside_floats_decides_alone():

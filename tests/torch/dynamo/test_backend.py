@@ -21,6 +21,7 @@ from torch._dynamo.utils import counters
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+import anyjax
 from anyjax.errors import MissingOps, TorchCallback, Unsupported
 from anyjax.torch import compile_backend
 from anyjax.torch.core import current_trace
@@ -331,3 +332,21 @@ def test_results_that_are_views_stay_views(function, dynamic):
         want = function(x.clone())
         got = torch.compile(function, backend="anyjax", dynamic=dynamic)(x.clone())
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda model, x: model(x * 2) + 1,
+        lambda model, x: model.apply(model.params, x.sin()),
+        lambda model, x: jax.numpy.sum(model(x.cos())) * 2,
+        lambda model, x: anyjax.from_torch(nn.Tanh())(x.cos()),
+    ],
+    ids=["called", "applied", "in jax", "made"],
+)
+def test_a_model_ends_the_graph(function):
+    model, x = anyjax.from_torch(nn.Linear(3, 2)), torch.randn(2, 3)
+    # JAX arrays come out, as from the function as it is written.
+    got = torch.compile(lambda x: function(model, x), backend="anyjax")(x)
+    np.testing.assert_allclose(got, function(model, x), rtol=1e-6)
+    assert isinstance(got, jax.Array)

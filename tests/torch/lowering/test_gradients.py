@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import anyjax
 from anyjax.torch import interop
+from anyjax.torch.lowering import gradients
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.sample(every=3)
@@ -77,3 +78,9 @@ def test_gradients_are_torchs(name):
         grads = torch.autograd.grad((out * move(weight)).sum(), leaves)
         results.append([np.asarray(x.detach()) for x in (out, *grads)])
     assert_close(results[1], results[0], reduction=256)
+
+
+def test_what_derivatives_serve():
+    served = {str(op): str(forward) for op, forward in gradients.derivatives()}
+    assert served["aten.upsample_bilinear2d_backward.default"] == "aten.upsample_bilinear2d.default"
+    assert "aten.convolution_backward.default" not in served  # a row of its own

@@ -4,6 +4,7 @@ import argparse
 import collections
 import dataclasses
 import functools
+import itertools
 import random
 import types
 import warnings
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 import anyjax
-from anyjax.errors import LostGradient, StateDropped
+from anyjax.errors import LostGradient, StateDropped, Unsupported
 from anyjax.torch.objects.contents import contents, restore
 
 pytestmark = pytest.mark.sample(every=4)
@@ -300,7 +301,10 @@ NUMBERS = {
     "calls of a class": lambda: counted(0),
     "calls around a function": lambda: around(0),
     "numbers of a list": lambda: Iterates(lambda: iter([1.0, 2.0, 3.0, 4.0, 5.0])),
-    "numbers of a generator": lambda: Iterates(lambda: (float(i) for i in range(1, 9))),
+    "numbers of a count": lambda: Iterates(lambda: itertools.count(1)),
+    "numbers of a cycle": lambda: Iterates(lambda: itertools.cycle([1.0, 2.0])),
+    "numbers of a chain": lambda: Iterates(lambda: itertools.chain([1.0], {2.0: 3.0})),
+    "numbers of a map": lambda: Iterates(lambda: map(float, range(1, 9))),
 }
 
 
@@ -311,6 +315,14 @@ def test_numbers_that_no_state_carries_are_named(kind):
     with pytest.warns(StateDropped, match=f"forward changes {kind.split()[0]}"):
         out = model(X)
     np.testing.assert_array_equal(out, X)
+    if isinstance(source, Iterates):
+        assert next(source.numbers) == 1
+
+
+def test_a_generator_that_goes_on_is_refused():
+    model = anyjax.from_torch(Iterates(lambda: (float(i) for i in range(1, 9))))
+    with pytest.raises(Unsupported, match="goes on with the generator numbers"):
+        model(X)
 
 
 def test_contents_are_put_back():

@@ -119,3 +119,18 @@ def test_objects_among_the_arguments_are_what_they_were(returned):
         assert_close(out[1].layers[0], 2 * X)
         out = model(X, out[1])
     assert_close(out[0] if returned else out, (4 if returned else 2) * X)
+
+
+def test_arguments_whose_class_copies_itself():
+    class Named(dict):
+        def __init__(self, **named):
+            super().__init__(**named)
+            self.first = named["first"]
+
+        def copy(self):
+            return type(self)(**{k: x for k, x in self.items() if k != "first"})
+
+    given = Named(first=np.ones(2, np.float32), second=np.zeros(2, np.float32))
+    model = anyjax.from_torch(lambda named: named["first"] + named["second"])
+    np.testing.assert_array_equal(model(given), 1)
+    assert sorted(given) == ["first", "second"]

@@ -162,3 +162,47 @@ def test_grid_sample_gradients_at_the_border(mode, padding, align_corners):
     grid = np.stack([ends, np.roll(ends, 1)], -1)[None, None]
     sample = lambda i, g: F.grid_sample(i, g, mode, padding, align_corners=align_corners)
     assert_same_gradients(sample, normal(1, 2, 3, 4), grid, reduction=256)
+
+
+HALF = lambda x: F.avg_pool2d(x, 2)
+OPEN = {
+    "nearest": lambda x: F.interpolate(x, size=(5, 9), mode="nearest"),
+    "nearest-exact": lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest-exact"),
+    "bilinear": lambda x: F.interpolate(HALF(x), size=x.shape[-2:], mode="bilinear"),
+    "corners": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+    "bicubic": lambda x: F.interpolate(x, size=(8, 5), mode="bicubic"),
+    "aliases": lambda x: F.interpolate(x, size=(4, 5), mode="bicubic", antialias=True),
+    "factor without aliases": lambda x: F.interpolate(
+        x, scale_factor=0.5, mode="bilinear", antialias=True
+    ),
+    "mean": lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
+    "max": lambda x: F.adaptive_max_pool2d(x, (3, 2), return_indices=True),
+    "linspace": lambda x: x * torch.linspace(0, 1, x.shape[-1]),
+    "affine": lambda x: F.grid_sample(
+        x, F.affine_grid(torch.eye(2, 3)[None], [1, 2, *x.shape[2:]], False), align_corners=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_sizes(name):
+    model = anyjax.from_torch(OPEN[name])
+    sizes = jax.export.symbolic_shape("h, w", constraints=["h >= 2", "w >= 2"])
+    like = jax.ShapeDtypeStruct((1, 2, *sizes), np.float32)
+    program = jax.export.export(jax.jit(lambda x: model.apply({}, x)))(like)
+    for shape in ((2, 3), (7, 12), (20, 5)):
+        x = normal(1, 2, *shape)
+        want = jax.tree.map(lambda y: y.numpy(), OPEN[name](torch.from_numpy(x)))
+        assert_close(program.call(x), want, reduction=64)
+
+
+def test_open_sizes_that_are_refused():
+    sizes = jax.export.symbolic_shape("h, w")
+    like = jax.ShapeDtypeStruct((1, 2, *sizes), np.float32)
+    inexact = anyjax.from_torch(lambda x: F.interpolate(x, scale_factor=0.7))
+    with pytest.raises(anyjax.errors.Unsupported, match=r"scale_factor=0\.7"):
+        jax.export.export(jax.jit(lambda x: inexact.apply({}, x)))(like)
+    image = anyjax.from_torch(lambda x: F.interpolate(x, size=(3, 4), mode="bilinear"))
+    like = jax.ShapeDtypeStruct((1, 2, *sizes), np.uint8)
+    with pytest.raises(anyjax.errors.Unsupported, match="an image of uint8"):
+        jax.export.export(jax.jit(lambda x: image.apply({}, x)))(like)

@@ -192,3 +192,61 @@ def test_the_module_is_left_as_it_was():
     module = Stateful(*OTHER_PROGRAMS["a submodule"])
     said(module)
     assert module.memory is module.first
+
+
+class Gradients(nn.Module):
+    def __init__(self, cleared):
+        super().__init__()
+        self.weight, self.cleared = nn.Parameter(torch.ones(2)), cleared
+
+    def forward(self, x):
+        if self.cleared:
+            self.weight.grad = None
+        (self.weight * x).sum().backward()
+        return self.weight.grad * 1
+
+
+def test_gradients_that_backward_adds_up():
+    with pytest.warns(StateDropped, match=r"forward changes weight\.grad"):
+        np.testing.assert_array_equal(anyjax.from_torch(Gradients(False))(X[0]), X[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(anyjax.from_torch(Gradients(True))(X[0]), X[0])
+
+
+def stepped(self, x):
+    (self.weight * x).sum().backward()
+    self.optimizer.step()
+    return self.weight.detach() * 1
+
+
+class Steps(nn.Module):
+    """Its forward is a function around the class, which knows the optimizer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.optimizer = torch.optim.SGD([self.weight], lr=0.1, momentum=0.9)
+
+    def forward(self, x):
+        return stepped(self, x)
+
+
+class Hidden(Steps):
+    def forward(self, x):
+        return getattr(self, "step" + "ped")(x)
+
+    stepped = stepped
+
+
+def test_an_optimizer_that_a_function_knows():
+    model, module = anyjax.from_torch(Steps()), Steps()
+    state = model.state
+    for _ in range(3):
+        out, state = model.apply({}, X[0], state=state, mutable=True)
+        np.testing.assert_allclose(out, module(torch.from_numpy(X[0])), rtol=1e-6)
+
+
+def test_an_optimizer_that_nobody_knows():
+    with pytest.raises(StateDropped, match=r"momentum_buffer|weight\.grad"):
+        anyjax.from_torch(Hidden())(X[0])

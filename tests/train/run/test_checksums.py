@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from anyjax.errors import BadCheckpoint
-from anyjax.saved.signature import signed
+from anyjax.saved.checksum import signed
 from anyjax.train import restore
 from anyjax.train.run.checksums import of_arrays
 from tests.train.run.test_checkpoint import fresh, trained

@@ -59,7 +59,6 @@ def test_a_deep_model_takes_less_memory():
     assert sizes[1] < 0.45 * sizes[0]
 
 
-@pytest.mark.conformance
 def test_a_language_model_learns_the_same():
     pytest.importorskip("transformers")
     model, tx = anyjax.from_pretrained("examples/tiny-llama").train(), optax.adam(1e-3)

@@ -4,60 +4,77 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from anyjax import trees
+from anyjax.compare.side import Call, input_name
+from anyjax.compare.sides import torch_side
 from anyjax.flax.codegen.check.closeness import arrays_of
-from anyjax.flax.codegen.graph.module_calls import unmodified
 from anyjax.torch.engine.callback import to_numpy
+
+R = TypeVar("R")
 
 
 class TorchSide:
-    """The module with an example; each call leaves it as it was."""
+    """The module with an example; each call leaves it as it was.
+
+    Attributes:
+      structure: how the latest call's outputs are nested.
+    """
 
     def __init__(self, module: torch.nn.Module, args: tuple, kwargs: dict):
         self.module = module
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs))
 
-    def call(
-        self, leaves: list, seed: int = 0, module: torch.nn.Module = None
-    ) -> list[torch.Tensor]:
-        """Returns the tensors of a result."""
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            outputs = pytree.tree_leaves((module or self.module)(*args, **kwargs))
-        return [x for x in outputs if isinstance(x, torch.Tensor)]
+    def side(
+        self, module: torch.nn.Module, leaves: list | None = None, training: bool = False
+    ) -> torch_side.TorchSide:
+        """Returns the module as a side of a comparison."""
+        args, kwargs = pytree.tree_unflatten(leaves or self.leaves, self.spec)
+        modes = dict.fromkeys((path for path, _ in module.named_modules()), training)
+        return torch_side.TorchSide(module, Call(args, kwargs), modes)
 
     def values(self, leaves: list | None = None, seed: int = 0) -> list[np.ndarray]:
         """Returns the arrays of a result."""
-        with unmodified(self.module), torch.no_grad():
-            return arrays_of(self.call(copy.deepcopy(leaves or self.leaves), seed))
+        return self._run(self.side(self.module, leaves), seed)[0]
 
     def training_values(self, seed: int = 0) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         """Returns the arrays of a call in training mode, and the state dict after it."""
-        with unmodified(self.module), torch.no_grad():
-            self.module.train()
-            values = arrays_of(self.call(copy.deepcopy(self.leaves), seed))
-            state = {k: to_numpy(v).copy() for k, v in self.module.state_dict().items()}
-        return values, state
+        return self._run(self.side(self.module, training=True), seed)
 
-    def slopes(self, weights: list[np.ndarray | None]) -> tuple[dict, list]:
-        """Returns the gradients of a weighted sum of the outputs, by name and by leaf.
+    def _run(
+        self, side: torch_side.TorchSide, seed: int = 0, wide: bool = False
+    ) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            out, buffers = side.run(wide)
+        leaves, self.structure = pytree.tree_flatten(out)
+        outputs = [x for x in leaves if isinstance(x, torch.Tensor)]
+        weights = {k: to_numpy(v.detach()) for k, v in side.module.state_dict().items()}
+        return arrays_of(outputs), weights | {k: x for k, x in buffers.items() if k in weights}
 
-        They are NaN for parameters that torch does not differentiate.
+    def truth(
+        self,
+        compute: Callable[[torch_side.TorchSide, bool], R],
+        leaves: list | None = None,
+        training: bool = False,
+    ) -> R:
+        """Returns what is computed in 64 bits.
+
+        A module that insists on its precision is called in that, with the last bits perturbed.
         """
-        return _slopes(self, self.module, self.leaves, weights)
+        try:
+            return compute(self.side(self.module, leaves, training), True)
+        except (RuntimeError, TypeError):  # torch's, of mixed dtypes and kernels without doubles
+            module, leaves = self.perturbed(leaves or self.leaves)
+            return compute(self.side(module, leaves, training), False)
 
-    def in_double(self, leaves: list) -> tuple[Any, list]:
-        """Returns the module and its leaves in 64 bits."""
-        wide = lambda x: x.double() if _floats(x) else x
-        return copy.deepcopy(self.module).double(), [wide(x) for x in leaves]
-
-    def perturbed(self, leaves: list) -> tuple[Any, list]:
+    def perturbed(self, leaves: list) -> tuple[torch.nn.Module, list]:
         """Returns the module and its leaves with each number off by less than its last bit."""
         draw = torch.Generator().manual_seed(0)
         module = copy.deepcopy(self.module)
@@ -72,87 +89,33 @@ class TorchSide:
                     x.copy_(perturbed(x))
         return module, [perturbed(x) if _floats(x) else x for x in leaves]
 
-    def truth(self, call: Callable[[Any, list], Any], leaves: list | None = None) -> Any:
-        """Returns the result of a call in 64 bits.
-
-        A module that insists on its precision is called in that, with the last bits perturbed.
-        """
-        leaves = self.leaves if leaves is None else leaves
-        try:
-            return call(*self.in_double(leaves))
-        except (RuntimeError, TypeError):  # torch's, of mixed dtypes and kernels without doubles
-            return call(*self.perturbed(leaves))
-
     def exact(self, training: bool = False, leaves: list | None = None) -> list[np.ndarray]:
         """Returns the true values."""
-
-        def called(module: torch.nn.Module, leaves: list) -> list[np.ndarray]:
-            with torch.no_grad():
-                outputs = self.call(leaves, module=module.train(training))
-            return [_wide(x) for x in outputs]
-
-        return self.truth(called, leaves)
+        return self.truth(lambda side, wide: self._run(side, 0, wide), leaves, training)[0]
 
     def exact_state(self) -> dict[str, np.ndarray]:
         """Returns the true state dict after a call in training mode."""
+        return self.truth(lambda side, wide: self._run(side, 0, wide), training=True)[1]
 
-        def called(module: torch.nn.Module, leaves: list) -> dict[str, np.ndarray]:
-            with torch.no_grad():
-                self.call(leaves, module=module.train())
-            state = module.state_dict().items()
-            return {k: _wide(v) for k, v in state if isinstance(v, torch.Tensor)}
+    def slopes(self, weights: list[np.ndarray], exact: bool = False) -> tuple[dict, list]:
+        """Returns the gradients of a weighted sum of the outputs, by name and by leaf.
 
-        return self.truth(called)
-
-    def exact_slopes(self, weights: list[np.ndarray | None]) -> tuple[dict, list]:
-        """Returns the true slopes."""
-        return self.truth(lambda module, leaves: _slopes(self, module, leaves, weights))
-
-
-def _wide(x: torch.Tensor) -> np.ndarray:
-    """Returns the numbers of an array, floats in 64 bits."""
-    return (x.double() if _floats(x) else x).detach().numpy()
-
-
-def _slopes(
-    side: TorchSide, module: torch.nn.Module, leaves: list, weights: list
-) -> tuple[dict, list]:
-    copies = [
-        x.detach().clone().requires_grad_() if _floats(x) else copy.deepcopy(x) for x in leaves
-    ]
-    try:
-        slopes = _backwards(side, module, copies, weights)
-    except RuntimeError:  # it may write to its inputs
-        copies = copy.deepcopy(leaves)
-        slopes = _backwards(side, module, copies, weights)
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    none = lambda x: np.full(x.shape, np.nan, np.float32) if _floats(x) else np.zeros(x.shape, int)
-    by_name = {k: none(v) for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
-    by_name |= {k: slopes[id(x)] for k, x in parameters.items() if id(x) in slopes and k in by_name}
-    return by_name, [slopes.get(id(x)) for x in copies]
-
-
-def _backwards(
-    side: TorchSide, module: torch.nn.Module, leaves: list, weights: list
-) -> dict[int, np.ndarray]:
-    """Returns the slopes of parameters and leaves, by their ids."""
-    params = {id(x): x for x in module.parameters() if x.requires_grad}
-    targets = [*params.values(), *(x for x in leaves if _floats(x) and x.requires_grad)]
-    with unmodified(module), torch.enable_grad():  # which holds until slopes have read the buffers
-        outs = side.call(leaves, module=module)
-        used_outputs = [i for i, w in enumerate(weights) if w is not None and outs[i].requires_grad]
-        cotangents = [torch.as_tensor(weights[i]).to(outs[i]) for i in used_outputs]
-        slopes: Any = [None] * len(targets)
-        if used_outputs and targets:
-            slopes = torch.autograd.grad(
-                [outs[i] for i in used_outputs], targets, cotangents, allow_unused=True
-            )
-    return {id(x): _array(x, slope) for x, slope in zip(targets, slopes)}
-
-
-def _array(x: torch.Tensor, slope: torch.Tensor | None) -> np.ndarray:
-    slope = torch.zeros_like(x) if slope is None else slope.to_dense() if slope.is_sparse else slope
-    return slope.detach().cpu().numpy() if x.dtype == torch.double else to_numpy(slope)
+        They are NaN for parameters that torch does not differentiate.
+        """
+        if exact:
+            slopes = self.truth(lambda side, wide: side.gradients(weights, wide).values)
+        else:
+            slopes = self.side(self.module).gradients(weights).values
+        slope = lambda name, x: slopes.get(name, [np.zeros(x.shape)])[0]
+        none = lambda x: np.full(x.shape, np.nan) if _floats(x) else np.zeros(x.shape, int)
+        state = self.module.state_dict().items()
+        by_name = {k: none(x) for k, x in state if isinstance(x, torch.Tensor)}
+        first = {id(x): k for k, x in self.module.named_parameters() if x.requires_grad}
+        named = self.module.named_parameters(remove_duplicate=False)
+        by_name |= {k: slope(first[id(x)], x) for k, x in named if id(x) in first and k in by_name}
+        call = trees.register(pytree.tree_unflatten(self.leaves, self.spec))
+        places = {id(x): input_name(i) for i, x in enumerate(jax.tree.leaves(call))}
+        return by_name, [slope(places[id(x)], x) if _floats(x) else None for x in self.leaves]
 
 
 def _floats(x: object) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -16,9 +16,12 @@ import torch
 from torch import fx
 
 from anyjax import warn_once
+from anyjax.compare.judge import compare
+from anyjax.compare.passes import forward_passes
+from anyjax.compare.side import Call
+from anyjax.compare.sides.flax_side import FlaxSide
 from anyjax.errors import WrongSource
 from anyjax.flax.codegen.check.closeness import first_mismatch, tolerance
-from anyjax.flax.codegen.check.first_difference import first_different_submodule
 from anyjax.flax.codegen.check.torch_side import TorchSide, resized_examples
 from anyjax.flax.codegen.check.written_file import WrittenFile, loaded_file
 from anyjax.flax.codegen.graph.dropout_rates import PLACES
@@ -26,6 +29,11 @@ from anyjax.flax.codegen.graph.functionalize import packet
 from anyjax.flax.codegen.graph.graph import Graph
 from anyjax.torch.engine.callback import to_numpy
 
+REPORT = "report it; check=False, --no-check, gives the file as it is, to be mended by hand"
+EVALUATION = (
+    "write what depends on self.training into the file that check=False, --no-check, gives: it has "
+    "evaluation mode alone"
+)
 SLOPE_FACTOR = 10  # times the tolerance of values: each adds up over all that reads it
 
 
@@ -106,6 +114,7 @@ class _Check:
     def values(self, file: WrittenFile) -> None:
         """Compares values and slopes for the example."""
         self.want = self.side.values()
+        self.structure = self.side.structure
         draws = self.draws_numbers()
         self.skipped = self.random_outputs(self.side.values, self.want) if draws else set()
         run, params, state = file.as_function()
@@ -114,20 +123,31 @@ class _Check:
             got, _ = _compiled_fast(run)(params, state, inputs)
         except Exception as error:
             raise self.error("fails", _in_one_line(error)) from error
-        self.compare("values", got, self.want, self.side.exact, first=True)
+        self.compare("values", got, self.want, self.side.exact, file)
         self.slopes(file, run, params, state, inputs)
 
     def compare(
-        self, what: str, got: list, want: list, exact: Callable, first: bool = False
+        self, what: str, got: list, want: list, exact: Callable, file: WrittenFile | None = None
     ) -> None:
-        """Raises if outputs differ; with ``first`` the error names the first such submodule."""
+        """Raises if outputs differ; with the file, the error names the first such submodule."""
         if len(got) == len(want):
             got, want = self.unskipped(got), self.unskipped(want)
         comparable = lambda: self.unskipped(exact())
         if mismatch := first_mismatch(got, want, self.close, exact=comparable):
-            sides = self.text, self.module, self.side, self.inputs_of
-            where = first_different_submodule(*sides) if first else None
+            where = self._first_different(file) if file is not None else None
             raise self.error(f"{what} differ", mismatch, where)
+
+    def _first_different(self, file: WrittenFile) -> str | None:
+        """Returns the path of the first submodule whose own code differs; None where both do not
+        run module by module.
+        """
+        inputs = self.inputs_of(self.side.leaves)
+        try:
+            sides = self.side.side(self.module), FlaxSide(file.bound(), Call((), inputs))
+            comparisons = compare(forward_passes(*sides), {})
+        except Exception:  # this only says where: what differs is known
+            return None
+        return next((x.path.partition("#")[0] for x in comparisons if x.fault), "")
 
     def unskipped(self, outputs: list) -> list:
         """Returns the outputs that are not random."""
@@ -140,32 +160,39 @@ class _Check:
         out.
         """
         generator = np.random.default_rng(0)
-        weights = [generator.standard_normal(x.shape).astype(np.float32) * (np.abs(x) < 1e30)
-                   if x.dtype.kind == "f" and i not in self.skipped else None
-                   for i, x in enumerate(self.want)]  # fmt: skip
-        if all(x is None for x in weights):
+        floats_of = [(i, x) for i, x in enumerate(self.want) if x.dtype.kind == "f"]
+        weights = {
+            i: generator.standard_normal(x.shape).astype(np.float32)
+            * (np.abs(x) < 1e30) * (i not in self.skipped)
+            for i, x in floats_of
+        }  # fmt: skip
+        if not any(x.any() for x in weights.values()):
             return
         try:
-            by_name, by_leaf = self.side.slopes(weights)
+            by_name, by_leaf = self.side.slopes([*weights.values()])
         except (RuntimeError, NotImplementedError):  # torch has no derivative of it
             return
         floats = {k: x for k, x in inputs.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
 
         def loss(params: object, floats: dict, state: object, inputs: dict) -> Any:
             outs, _ = run(params, state, {**inputs, **floats})
-            return sum(
-                (x * w).sum() for x, w in zip(_without_infinities(outs), weights) if w is not None
-            )
+            finite = _without_infinities(outs)
+            return sum((finite[i] * w).sum() for i, w in weights.items())
 
         slope = _compiled_fast(jax.grad(loss, argnums=(0, 1), allow_int=True))
         try:
             file_slopes, input_slopes = slope(params, floats, state, inputs)
         except Exception as error:
             raise self.error("has no gradient", _in_one_line(error)) from error
-        exact = lambda: self._slopes_by_name(file, *self.side.exact_slopes(weights))
-        named_slopes = file.by_name(file_slopes)
-        named_slopes |= {f"input {k}": x for k, x in input_slopes.items()}
-        self._compare_slopes(named_slopes, self._slopes_by_name(file, by_name, by_leaf), exact)
+        exact = lambda: self._slopes_by_name(
+            file, *self.side.slopes([*weights.values()], exact=True)
+        )
+        computed = file.by_name(file_slopes) | {f"input {k}": x for k, x in input_slopes.items()}
+        computed = {k: x for k, x in computed.items() if x.dtype != jax.dtypes.float0}
+        want = self._slopes_by_name(file, by_name, by_leaf)
+        largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in want.values()), default=0)
+        close, least = SLOPE_FACTOR * self.close, max(1e-2 * largest, 1e-6)
+        self._compare_named("the gradient of {} differs", computed, want, exact, close, least)
 
     def _slopes_by_name(
         self, file: WrittenFile, by_name: dict, by_leaf: list
@@ -178,23 +205,20 @@ class _Check:
         wide = {k: np.asarray(x, np.float64) for k, x in slopes.items()}
         return {k: x for k, x in wide.items() if not np.isnan(x).all()}
 
-    def _compare_slopes(self, file_slopes: dict, want: dict, all_exact: Callable[[], dict]) -> None:
-        largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in want.values()), default=0)
-        truth: dict[str, np.ndarray] = {}
-
-        def exact_slope(name: str) -> list:
-            if not truth:
-                truth.update(all_exact())
-            return [truth[name]]
-
-        for name, x in want.items():
-            slope = file_slopes.get(name)
-            if slope is None or x.dtype.kind != "f" or slope.dtype == jax.dtypes.float0:
-                continue
-            close, least = SLOPE_FACTOR * self.close, max(1e-2 * largest, 1e-6)
-            exact = functools.partial(exact_slope, name)
-            if mismatch := first_mismatch([slope], [x], close, least, exact):
-                raise self.error(f"the gradient of {name} differs", mismatch)
+    def _compare_named(
+        self,
+        what: str,
+        got: Mapping,
+        want: dict[str, np.ndarray],
+        exact: Callable[[], dict[str, np.ndarray]],
+        close: float,
+        least: float = 1e-6,
+    ) -> None:
+        truth = functools.cache(exact)
+        for name in [x for x in want if x in got]:
+            of_name = lambda name=name: [np.asarray(truth()[name])]
+            if mismatch := first_mismatch([got[name]], [want[name]], close, least, of_name):
+                raise self.error(what.format(name), mismatch)
 
     def sizes(self, file: WrittenFile) -> None:
         """Compares values for another batch, and another length where the file takes it."""
@@ -224,39 +248,39 @@ class _Check:
         """Compares values and running statistics of training mode, if nothing in it is random."""
         try:
             want, state = self.side.training_values()
-            if self.random_outputs(lambda seed: self.side.training_values(seed)[0], want):
-                return
+            structure = self.side.structure
+            is_random = self.random_outputs(lambda seed: self.side.training_values(seed)[0], want)
         except Exception:  # it wants more than this example: labels, larger batches
             return
         shapes_of = lambda values: [x.shape for x in values]
-        if shapes_of(want) != shapes_of(self.want):
-            warn_once.warn("in training mode the module gives other outputs: the file has those of "
-                         "evaluation mode", UserWarning)  # fmt: skip
+        if (structure, shapes_of(want)) != (self.structure, shapes_of(self.want)):
+            raise self.error(
+                "lacks what only training mode gives",
+                f"torch gives {len(want)} outputs there and {len(self.want)} in evaluation mode, "
+                "or nests them otherwise",
+                do=EVALUATION,
+            )
+        if is_random:
             return
         if not file.trains():
             without = self.unskipped(want), self.unskipped(self.want)
             if mismatch := first_mismatch(*without, self.close):
-                raise self.error("has no training mode and the module does", mismatch)
+                what = "has no training mode and the module does"
+                raise self.error(what, mismatch, do=EVALUATION)
             return
         run, params, state_ = file.as_function(training=True)
         got, statistics = _compiled_fast(run)(params, state_, self.inputs_of(self.side.leaves))
         exact = functools.partial(self.side.exact, training=True)
         if mismatch := first_mismatch(got, want, self.close, exact=exact):
             raise self.error("values in training mode differ", mismatch)
-        self._compare_statistics(statistics, state, file)
+        # a count stays a whole number
+        wide = lambda x: np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.inexact) else None)
+        of_torch = {k: wide(x) for k, x in file.converted(state)[1].items()}
+        true_state = lambda: file.converted(self.side.exact_state())[1]
+        what = "{} differs after a call in training mode"
+        self._compare_named(what, statistics, of_torch, true_state, self.close)
 
-    def _compare_statistics(self, statistics: dict, state: dict, file: WrittenFile) -> None:
-        truth = lambda name: [np.asarray(file.converted(self.side.exact_state())[1][name])]
-        for name, x in file.converted(state)[1].items():
-            if name not in statistics:
-                continue
-            wide = np.float64 if jnp.issubdtype(x.dtype, jnp.inexact) else None  # a count stays one
-            got, want = [statistics[name]], [np.asarray(x, wide)]
-            exact = functools.partial(truth, name)
-            if mismatch := first_mismatch(got, want, self.close, exact=exact):
-                raise self.error(f"{name} differs after a call in training mode", mismatch)
-
-    def error(self, what: str, why: str, where: str | None = None) -> WrongSource:
+    def error(self, what: str, why: str, where: str | None = None, do: str = REPORT) -> WrongSource:
         """Returns the error; ``where`` is the path of the first submodule that differs."""
         submodule = self.module.get_submodule(where) if where else self.module
         kind = type(submodule)
@@ -270,7 +294,7 @@ class _Check:
             if "differ" in what else f"{type(self.module).__name__} in Flax source {what}",
             where=f"{described}, {place}" if place else described,
             why=why,
-            do="report it; check=False, --no-check, gives the file as it is, to be mended by hand",
+            do=do,
         )  # fmt: skip
 
 

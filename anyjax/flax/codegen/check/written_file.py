@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from flax import nnx
+from flax import linen, nnx
 
 from anyjax.torch.engine.callback import to_numpy
 
@@ -62,6 +62,10 @@ class NnxFile:
     def _with_weights(self, weights: dict[str, np.ndarray]) -> Any:
         return self.file.load_params(self.cls(rngs=nnx.Rngs(0)), weights)
 
+    def bound(self) -> nnx.Module:
+        """Returns the module with its weights."""
+        return self.model
+
     def takes(self) -> set[str]:
         """Returns the names of its arguments."""
         return set(inspect.signature(self.cls.__call__).parameters)
@@ -105,6 +109,10 @@ class LinenFile:
     def __init__(self, file: types.ModuleType, name: str, module: torch.nn.Module):
         self.file, self.model = file, getattr(file, name)()
         self.variables = file.load_params(weights_of(module))
+
+    def bound(self) -> linen.Module:
+        """Returns the module with its weights."""
+        return self.model.bind(self.variables)
 
     def takes(self) -> set[str]:
         """Returns the names of its arguments."""

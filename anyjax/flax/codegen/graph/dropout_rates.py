@@ -16,8 +16,8 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from anyjax import warn_once
+from anyjax.compare.recorders.torch_calls import unmodified, watched
 from anyjax.flax.codegen.graph.functionalize import packet
-from anyjax.flax.codegen.graph.module_calls import unmodified, watched
 
 ATTENTION, DROPOUT = "aten.scaled_dot_product_attention", "aten.dropout"
 PLACES = {ATTENTION: (4, "dropout_p"), DROPOUT: (1, "p")}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from anyjax.flax.codegen.graph.module_calls import watched
+from anyjax.compare.recorders.torch_calls import watched
 from anyjax.flax.codegen.graph.private import FakeTensor
 
 

@@ -103,3 +103,10 @@ def restored_modes() -> Iterator[None]:
     finally:
         while count() > depth:
             overrides._pop_mode()
+
+
+def not_saved(module: torch.nn.Module) -> set[str]:
+    """Returns the names of the module's own buffers that its state dict leaves out: the set itself,
+    which a buffer's new name has to reach.
+    """
+    return module._non_persistent_buffers_set

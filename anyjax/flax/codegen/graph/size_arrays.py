@@ -16,8 +16,8 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from anyjax.compare.recorders.torch_calls import watched
 from anyjax.flax.codegen.graph.data_dependent import DataDependentSizes
-from anyjax.flax.codegen.graph.module_calls import watched
 from anyjax.flax.codegen.graph.private import FakeTensor, untraced
 
 VALUE_READS = {

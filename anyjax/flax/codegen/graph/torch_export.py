@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
+from anyjax.compare.recorders.torch_calls import unmodified, watched
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.flax.codegen.graph.data_dependent import (
     DataDependentSizes,
@@ -24,7 +25,6 @@ from anyjax.flax.codegen.graph.data_dependent import (
     sizes_from_arrays,
 )
 from anyjax.flax.codegen.graph.empty_masks import take_mask_branches
-from anyjax.flax.codegen.graph.module_calls import unmodified, watched
 from anyjax.flax.codegen.graph.private import grouped_experts, masks_not_inspected, restored_modes
 from anyjax.flax.codegen.graph.quiet import quiet
 from anyjax.flax.codegen.graph.size_arrays import tracked_numbers

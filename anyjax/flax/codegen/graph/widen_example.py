@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from anyjax import warn_once
-from anyjax.flax.codegen.graph.module_calls import unmodified
+from anyjax.compare.recorders.torch_calls import unmodified
 
 CLOSE = 1e-3  # of the largest value
 TOKENS = (torch.int32, torch.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -30,6 +30,7 @@ from anyjax.flax.codegen.module.call_kinds import Style
 from anyjax.flax.codegen.module.class_code import ClassCode
 from anyjax.flax.codegen.module.layers import with_hints, with_path
 from anyjax.flax.codegen.module.writer import Writer
+from anyjax.flax.codegen.python.file_text import NAMES, STANDARD
 from anyjax.flax.codegen.python.syntax import free_name, name_of, replaced_by_id
 
 FIELD = "config.{}"
@@ -43,6 +44,7 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
     scopes = _scopes(root, heights)
     classes: list[Class] = []
     class_of: dict[Block, tuple[Class, Instance]] = {}
+    used = {*NAMES, *STANDARD, *writer.shared.snippets}
     for height in sorted(set(heights.values())):
         groups: dict[tuple, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
@@ -53,7 +55,10 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
             groups[_class_key(writer.code_of(block), instance)].append(instance)
         _join_groups(writer, groups)
         for cls in _united(writer, [_class(writer, x) for x in groups.values()]):
-            cls.name = _free_name(cls.name, classes)
+            is_outermost = cls.instances[0].block is root
+            reserved = used if is_outermost else used | {type(root.module).__name__}
+            cls.name = _free_name(cls.name, reserved)
+            used.add(cls.name)
             classes.append(cls)
             class_of |= {x.block: (cls, x) for x in cls.instances}
     configs = Configs()
@@ -89,7 +94,7 @@ def _united(writer: Writer, classes: list[Class]) -> list[Class]:
 def _calls_agree(writer: Writer, classes: list[Class]) -> bool:
     """Returns whether one class can replace each of these wherever they are called."""
     parameters = {x.block.path: y.code.parameters for y in classes for x in y.instances}
-    for loop in writer.loops:
+    for loop in writer.shared.loops:
         parameter_lists = [parameters.get(x) for x in loop]
         if any(parameter_lists) and parameter_lists != [parameter_lists[0]] * len(parameter_lists):
             return False
@@ -134,9 +139,8 @@ def _scopes(root: Block, blocks: Iterable[Block]) -> dict[Block, Scope]:
     return scopes
 
 
-def _free_name(name: str, classes: list[Class]) -> str:
-    """Returns the name, with a number where another class has it."""
-    used = {x.name for x in classes}
+def _free_name(name: str, used: Container[str]) -> str:
+    """Returns the name, with a number where something else in the file has it."""
     names = (f"{name}{i if i > 1 else ''}" for i in count(1))
     return next(x for x in names if x not in used)
 

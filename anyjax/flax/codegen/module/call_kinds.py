@@ -23,9 +23,14 @@ class Style(Protocol):
 
     Attributes:
       constructs: matches a line that makes more than a plain value.
+      reserved: attributes that all modules have.
     """
 
     constructs: re.Pattern[str]
+    reserved: frozenset[str]
+
+    def loader_name(self, name: str) -> str:
+        """Returns the name by which the loader finds an array."""
 
     def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
         """Returns whether other modules may read the weights that they read of this block."""
@@ -59,6 +64,9 @@ class Style(Protocol):
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
         """Returns the holder of a constant that comes with the weights."""
+
+    def is_buffer(self, holder: ast.expr) -> bool:
+        """Returns whether a constant comes with the weights."""
 
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
         """Returns the array in one of these holders."""
@@ -114,6 +122,9 @@ class CallKinds:
             return Layer("TorchPart", is_snippet=True)
         if block not in self.layers:
             has_own_weights = not any(self.role(x)[0] for x in block.inputs)
+            # weight_norm and the like compute a layer's weight before they call it
+            is_computed = any(isinstance(x, torch.Tensor) for x in vars(block.module).values())
+            has_own_weights = has_own_weights and not is_computed
             may_be_layer = has_own_weights and self.style.exposes_weights(self, block)
             self.layers[block] = layer_of(block) if may_be_layer else None
         return self.layers[block]

@@ -13,9 +13,9 @@ from torch import fx
 from anyjax.flax.codegen import ops  # noqa: F401  (ops fills the table)
 from anyjax.flax.codegen.graph.functionalize import packet
 from anyjax.flax.codegen.graph.graph import Graph
-from anyjax.flax.codegen.module.body import Body
 from anyjax.flax.codegen.module.steps import operands
 from anyjax.flax.codegen.ops import channels_last
+from anyjax.flax.codegen.python.sizes import Sizes
 from anyjax.flax.codegen.python.templates import Call, ReadArguments, fill, swapped, table
 
 # Where arrays are and how; hints for kernels; how gradients of embeddings are kept; sizes that
@@ -26,6 +26,8 @@ HARMLESS = {
     *("scale_grad_by_freq", "sparse"),
     *("size", "sizes", "output_size", "split_size", "split_sizes", "chunks", "sections", "self"),
 }
+
+Value = Callable[[fx.Node], ast.expr]
 
 
 class Unwritable(NotImplementedError):
@@ -45,7 +47,9 @@ class Operators:
         self.last = channels_last.channels_last(graph.nodes, inputs)
         self.gradient_ends = gradient_ends(graph)
 
-    def expression(self, node: fx.Node, body: Body, **overrides: ast.expr) -> ast.expr:
+    def expression(
+        self, node: fx.Node, value: Value, sizes: Sizes, **overrides: ast.expr
+    ) -> ast.expr:
         """Returns an operator by its row, with some arguments overridden.
 
         Raises:
@@ -53,7 +57,7 @@ class Operators:
         """
         name, row = channels_last.operation(node), table.get(packet(node))
         if name in channels_last.TRANSPOSES:
-            return self.permuted(node, body.value(node.args[0]))
+            return self.permuted(node, value(node.args[0]))
         if row is None:
             operator = node.target.__name__ if inspect.isfunction(node.target) else node.target
             raise Unwritable(f"{operator} has no row", node)
@@ -61,8 +65,8 @@ class Operators:
             raise Unwritable(f"{name} of an input without a batch dimension", node)
         call = Call(
             node,
-            ReadArguments(self.arguments(node, body) | overrides),
-            body.sizes,
+            ReadArguments(self.arguments(node, value, sizes) | overrides),
+            sizes,
             node in self.last,
         )
         try:
@@ -72,7 +76,7 @@ class Operators:
         except NotImplementedError as error:
             raise Unwritable(str(error), node) from error
 
-    def arguments(self, node: fx.Node, body: Body) -> dict[str, Any]:
+    def arguments(self, node: fx.Node, value: Value, sizes: Sizes) -> dict[str, Any]:
         """Returns the arguments by name; values have channels last if the result has."""
         name, values = channels_last.operation(node), set(operands(node))
         along = name in channels_last.REDUCTIONS and any(x in self.last for x in values)
@@ -81,16 +85,16 @@ class Operators:
 
         def expression(n: fx.Node) -> ast.expr:
             if n not in values:
-                return body.sizes(n.meta["val"])
+                return sizes(n.meta["val"])
             is_weight = window and n is not node.args[0]  # weights
-            return body.value(n) if is_weight else self.in_layout(body.value(n), n, keeps_last)
+            return value(n) if is_weight else self.in_layout(value(n), n, keeps_last)
 
         arguments: dict[str, Any] = {}
         for i, argument in enumerate(node.target._schema.arguments):
             default = argument.default_value
-            value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
+            read = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
             arguments[argument.name] = fit_number(
-                map_nodes(value, expression, body.sizes), argument, node
+                map_nodes(read, expression, sizes), argument, node
             )
         if keeps_last and name in channels_last.WITH_DIM and arguments.get("dim") is not None:
             count, dim = max(map(channels_last.rank, values)), arguments["dim"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from anyjax.flax.codegen.module.body import Body
 from anyjax.flax.codegen.module.steps import Loop
+from anyjax.flax.codegen.module.variables import Variables
 from anyjax.flax.codegen.python.syntax import (
-    assignment,
     free_name,
     name_of,
     names_loaded,
@@ -22,62 +21,12 @@ class LoopNotWritable(Exception):
     """Raised for a loop whose modules differ in their inputs, or are not of this module."""
 
 
-def write_loop(loop: Loop, body: Body) -> None:
-    """Writes a loop into a body; the second round is the one that is written."""
-    names = _named_carries(loop, body)
-    outer, body.statements = body.statements, []
-    body.write_steps(loop.written_round)
-    ends = [(updated, body.value(updated)) for _, _, updated, _ in loop.carries]
-    differing = [(name, x) for name, (_, x) in zip(names, ends) if not _is_name(x, name)]
-    if differing:
-        targets, values = [name for name, _ in differing], [x for _, x in differing]
-        is_single = len(values) == 1
-        value = values[0] if is_single else ast.Tuple(values, ast.Load())
-        body.statements.append(assignment(targets[0] if is_single else targets, value))
-    inner, body.statements = body.statements, outer
-    for steps in (loop.rounds[0], *loop.rounds[2:]):
-        for step in steps:
-            body.writer.set_reads(step, body)
-    for steps_ in zip(*loop.rounds):
-        blocks = [step.block for step in steps_ if step.block is not None]
-        if any(body.writer.interface(x) != body.writer.interface(blocks[0]) for x in blocks[1:]):
-            raise LoopNotWritable
-        body.writer.loops.append([x.path for x in blocks])
-    for x in loop.outside:
-        body.count_read(x)
-    for name, (_, _, updated, end) in zip(names, loop.carries):
-        body.names[end] = body.names[updated] = name
-        body.bound[name] = end
-        body.writer.labels.setdefault(end, name)
-    body.statements.append(_for_statement(loop, body, inner))
-
-
-def _named_carries(loop: Loop, body: Body) -> list[str]:
-    """Names the carried values, and assigns their initial values."""
-    names: list[str] = []
-    for initial, carried, updated, _ in loop.carries:
-        maker = next(step for step in loop.written_round if updated in step.makes)
-        statement = body.statement_of(maker)
-        targets = [variable(x) for x in statement.targets if x] if statement else []
-        first = body.value(initial)
-        default_name = first.id if isinstance(first, ast.Name) else "x"
-        name = targets[0] if len(targets) == 1 and targets[0] not in names else default_name
-        name = free_name(name, names)
-        if not _is_name(first, name):
-            body.rename_live_value(name, first)
-            body.statements.append(assignment(name, first))
-        elif body.reads_left[initial] > 0:
-            body.rename_live_value(name, first)
-        names.append(name)
-        body.names[carried], body.bound[name] = name, carried
-    return names
-
-
-def _is_name(expr: ast.expr, name: str) -> bool:
+def is_name(expr: ast.expr, name: str) -> bool:
+    """Returns whether an expression is this variable."""
     return isinstance(expr, ast.Name) and expr.id == name
 
 
-def _for_statement(loop: Loop, body: Body, inner: list[ast.stmt]) -> ast.stmt:
+def for_statement(loop: Loop, body: Variables, inner: list[ast.stmt]) -> ast.stmt:
     """Returns the statement; modules of the second round go by their names in the loop."""
     if not all(f"{x}.".startswith(body.block.prefix) for x in loop.lists):
         raise LoopNotWritable
@@ -103,7 +52,7 @@ def _item(home: str, place: int) -> ast.expr:
     return attribute(f"{home}.{place}" if home else str(place))
 
 
-def _list_expression(home: str, begin: int, count: int, body: Body) -> ast.expr:
+def _list_expression(home: str, begin: int, count: int, body: Variables) -> ast.expr:
     """Returns the list, or the slice of it that the loop takes."""
     list_expr = _item(home, 0).value  # type: ignore[attr-defined]
     container = body.block.module.get_submodule(home) if home else body.block.module
@@ -118,7 +67,7 @@ def _list_expression(home: str, begin: int, count: int, body: Body) -> ast.expr:
     return ast.Subscript(list_expr, ast.Slice(start, stop), ast.Load())
 
 
-def _author_names(loop: Loop, body: Body) -> list[str]:
+def _author_names(loop: Loop, body: Variables) -> list[str]:
     """Returns the author's names for the modules of a loop."""
     if body.forward is None:
         return []

@@ -12,6 +12,8 @@ rows(
         "matmul": "self @ other",
         "linalg_matmul": "self @ other",
         "bmm": "self @ mat2",
+        "mv": "self @ vec",
+        "vdot": "jnp.vdot(self, other)",
         "mm": "self @ mat2",
         "dot": "self @ tensor",
         "outer": "jnp.outer(self, vec2)",
@@ -187,7 +189,6 @@ def group_norm(call: Call):
 
 @writes("_weight_norm")
 def weight_norm(call: Call):
-    """Writes directions of length 1, each times its own length."""
-    count = call.fake("v").ndim
-    axes = tuple(i for i in range(count) if i != call.dim % count)
+    """Writes directions of length 1, each times its own length; -1 stands for a single one."""
+    axes = tuple(i for i in range(call.fake("v").ndim) if i != call.dim)
     return call.write("v * (g / jnp.sqrt(jnp.square(v).sum(axes, keepdims=True)))", axes=axes)

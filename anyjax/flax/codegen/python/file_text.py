@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 
 from anyjax.errors import MissingDependency
 
@@ -18,26 +19,44 @@ def load_params(model, weights):
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
-    wrong = []
+    wrong, read = [], set()
     for path, variable in state:
         *home, name = map(str, path)
-        key = ".".join([*home, name])
-        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        own, key = (".".join([*home, x]) for x in (name, names.get(name, name)))
+        key = own if own in weights else key
+        read.add(key)
         if key not in weights:
             wrong.append(f"{key} is missing")
             continue
         value = jnp.asarray(weights[key])
-        if name == "kernel" and value.ndim > 1:
+        if name == "kernel" and key != own and value.ndim > 1:
             value = value.transpose(*range(2, value.ndim), 1, 0)
         if value.shape == variable.shape:
             variable[...] = value
         else:
             wrong.append(f"{key} has the shape {value.shape}, not {variable.shape}")
+    wrong += [f"{name} has no place" for name in weights if name not in read]
     if wrong:
         raise ValueError("\\n".join(["the weights do not fit:", *wrong]))
     nnx.update(model, nnx.from_flat_state(state))
     return model
 '''
+SPELLING = '''
+# PyTorch's names of modules and arrays that are none here.
+SPELLED = {names}
+
+
+def spelled(name):
+    """A name of PyTorch's as it is here."""
+    for theirs, ours in SPELLED.items():
+        if f"{{name}}.".startswith(f"{{theirs}}."):
+            name = ours + name[len(theirs) :]
+    return name
+'''
+UNREAD = """
+# Weights of PyTorch's that nothing here reads; * stands for a number.
+UNREAD = {names}
+"""
 READER = '''
 
 def read_safetensors(path):
@@ -103,6 +122,13 @@ CHAINS = """\
 BUFFER = '''class Buffer(nnx.Variable):
     """An array that comes with the weights and that training leaves as it is."""
 '''
+# Of what a file may have, beside the classes of the module: what no class of it may hide.
+NAMES = {
+    *("jax", "jnp", "nnx", "nn", "optax", "anyjax", "Buffer", "Recurrent"),
+    *("SequentialLayers", "taps", "interpolated", "sampled", "attention_with_dropout"),
+    *("mean_cross_entropy", "connect", "load_params", "read_safetensors", "spelled", "check"),
+    *("leaves", "EXAMPLE", "SPELLED", "UNREAD"),
+}
 STANDARD = ("dataclasses", "inspect", "json", "math", "pathlib", "re", "sys")
 
 
@@ -128,6 +154,22 @@ def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
     lines += ["import jax.numpy as jnp"] + ["import optax"] * ("optax." in body) + [flax]
     lines += ["", "import anyjax"] * ("anyjax." in body)
     return formatted("\n".join(lines) + "\n\n\n" + body)
+
+
+def loader_text(loader: str, spellings: Mapping[str, str], unread: Collection[str]) -> str:
+    """Returns a loader that knows other names of weights, and those that it may leave out."""
+    tables = ""
+    if spellings:
+        tables += SPELLING.format(names=dict(spellings))
+        read = "        weights = read_safetensors(weights)\n"
+        renamed = "    weights = {spelled(name): x for name, x in weights.items()}\n"
+        loader = loader.replace(read, read + renamed)
+    if unread:
+        tables += UNREAD.format(names="{" + ", ".join(map(repr, sorted(unread))) + "}")
+        loader = loader.replace(
+            "not in read]", r"""not in read and re.sub(r"\d+", "*", name) not in UNREAD]"""
+        )
+    return "\n" * bool(tables) + tables + loader
 
 
 def check_of(name: str, call: str) -> str:

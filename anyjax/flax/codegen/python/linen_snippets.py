@@ -2,6 +2,8 @@
 
 from anyjax.flax.codegen.python.snippets import SCORES
 
+# What Linen puts between: it says layers_0 for layers.0, and for the first of a Sequential.
+LEVELS = r"(layers_+)+(?=\d)"
 LOADER = '''
 
 def load_params(weights, model=None, *inputs):
@@ -16,12 +18,13 @@ def load_params(weights, model=None, *inputs):
     arrays = {plain(name): x for name, x in weights.items()}
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
-    wrong = []
+    wrong, read = [], set()
 
     def loaded(path, expected):
         *home, name = (x.key for x in path[1:])
         keys = [plain("_".join([*home, x])) for x in (name, names.get(name, name))]
         value = next((jnp.asarray(arrays[x]) for x in keys if x in arrays), None)
+        read.update(keys)
         if value is None:
             wrong.append(f"{'/'.join([*home, name])} is missing")
             return None
@@ -35,6 +38,7 @@ def load_params(weights, model=None, *inputs):
     init = (Whole() if model is None else model).init
     variables = jax.eval_shape(init, jax.random.key(0), *(inputs or EXAMPLE))
     variables = jax.tree.map_with_path(loaded, variables)
+    wrong += [f"{name} has no place" for name in weights if plain(name) not in read]
     if wrong:
         raise ValueError("\\n".join(["the weights do not fit:", *wrong]))
     return variables

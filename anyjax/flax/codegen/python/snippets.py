@@ -234,7 +234,7 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [x for name, x in ALONE.items() if any(f"{name}(" in y for y in classes)]
     functions += [x for name, x in MODULES.items() if name in names]
-    functions += [BATCH_NORM] * any(re.search(r"(?<![.\w])BatchNorm\(", x) for x in classes)
+    functions += [BATCH_NORM] * ("BatchNorm" in names)
     functions += [CUMULATIVE] * ("CumulativeBatchNorm" in names)
     layers = sorted(names & set(SNIPPETS))
     return functions + ([recurrent, *(SNIPPETS[name] for name in layers)] if layers else [])

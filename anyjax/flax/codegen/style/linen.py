@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -19,15 +19,16 @@ from anyjax.flax.codegen.merge.shared_class import Class
 from anyjax.flax.codegen.module.call_kinds import CallKinds, all_blocks
 from anyjax.flax.codegen.module.layers import Layer, constructor
 from anyjax.flax.codegen.module.writer import Writer
-from anyjax.flax.codegen.python.file_text import LINEN, assembled, check_of
-from anyjax.flax.codegen.python.linen_snippets import LOADER, OWN, RECURRENT, SEQUENTIAL
+from anyjax.flax.codegen.python.file_text import LINEN, assembled, check_of, loader_text
+from anyjax.flax.codegen.python.linen_snippets import LEVELS, LOADER, OWN, RECURRENT, SEQUENTIAL
 from anyjax.flax.codegen.python.snippets import snippets
-from anyjax.flax.codegen.python.templates import DTYPES, expression, fill
+from anyjax.flax.codegen.python.templates import DTYPES, LIST, expression, fill
 
 AVERAGE = "use_running_average"
 FLAGS = dict.fromkeys(("Dropout", "MultiheadAttention"), "deterministic")
 FLAGS |= dict.fromkeys(("BatchNorm", "CumulativeBatchNorm"), AVERAGE)
-RESERVED = {"name", "parent", "scope", *dir(linen.Module)}
+# Linen refuses variables in which "params" stands inside of "params".
+RESERVED = frozenset({"name", "parent", "scope", "params", LIST, *dir(linen.Module)})
 INFERRED = {"in_features", "num_features", "input_size"}  # Linen takes them from the input
 DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers
     r"jnp\.(ones|zeros)\(shape\)": r"nn.initializers.\1",
@@ -43,6 +44,12 @@ class Linen:
     """
 
     constructs = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
+
+    reserved = RESERVED
+
+    def loader_name(self, name: str) -> str:
+        """Returns an array's name without its levels, by which the loader finds it."""
+        return re.sub(LEVELS, "", name.replace(".", "_"))
 
     def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
         """Returns whether others may read its weights: an Embed has them before it is called, other
@@ -100,6 +107,9 @@ class Linen:
         template = f"self.variable('buffers', '', jnp.zeros, shape, {DTYPES[dtype]})"
         return fill(template, {"shape": shape})
 
+    def is_buffer(self, holder: ast.expr) -> bool:
+        return text(holder).startswith("self.variable(")
+
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
         variable = holder is not None and "self.variable(" in text(holder)
         return fill("x.value", {"x": attribute}) if variable else attribute
@@ -110,11 +120,13 @@ class Linen:
         dicts = _names_of_dicts(merged_classes)
         written = lambda x: self.written(writer, x, takes if x is merged_classes[-1] else "", dicts)
         texts = [*configs.texts(), *map(written, merged_classes)]
-        helpers = snippets(writer.snippets, texts, RECURRENT)
+        helpers = snippets(writer.shared.snippets, texts, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in texts)
         helpers = [OWN.get(x[6 : x.find("(")], x) for x in helpers]
         file_parts = [x.replace("nnx.", "nn.") for x in helpers] + texts
-        loader = _example(writer, root) + LOADER.replace("Whole", merged_classes[-1].name)
+        loader = LOADER.replace("Whole", merged_classes[-1].name)
+        loader = loader_text(loader, writer.spellings, writer.unread_weights())
+        loader = _example(writer, root) + loader
         check = check_of(merged_classes[-1].name, LINEN)
         text = assembled(file_parts, loader, check, "from flax import linen as nn")
         return headline(merged_classes[-1].name, "Flax's Linen") + text
@@ -134,17 +146,20 @@ class Linen:
             f"    {name}: {kind}" + f" = {default}" * bool(outermost)
             for (name, kind), default in zip(kinds.items(), defaults)
         ]
-        if reserved := RESERVED & set(cls.lines):
-            raise NotImplementedError(
-                f"{reserved.pop()}, an attribute that all of Linen's modules have"
-            )
-        lines = {k: _NnxToLinen(fields).visit(_with_names(x, k)) for k, x in cls.lines.items()}
-        lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
+        lines = {
+            k: _NnxToLinen(fields, attributes=cls.lines).visit(_with_names(x, k))
+            for k, x in cls.lines.items()
+        }
+        lines = {
+            _attribute(k): text(x) for k, x in lines.items() if text(x) != f"self.{_attribute(k)}"
+        }
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
         has_flags = bool(self.mode_flags(writer.kinds, cls.instances[0].block))
         takes = ["self", *cls.code.takes(), *["deterministic=True"] * has_flags]
         dicts = {k for k, x in cls.lines.items() if isinstance(x, ast.Dict)}
-        statements = [text(_NnxToLinen({}, dicts, inner_dicts).visit(s)) for s in cls.code.body]
+        statements = [
+            text(_NnxToLinen({}, dicts, inner_dicts, cls.lines).visit(s)) for s in cls.code.body
+        ]
         body = docstring(outermost).splitlines()
         body += [f"        {line}" for x in statements for line in x.splitlines()]
         sections = [top, ["    def setup(self):", *setup] if setup else []]
@@ -163,7 +178,12 @@ def _field(name: str, cls: Class) -> str:
     """Returns the attribute for a parameter of the constructor; setup may not assign it again."""
     line = cls.lines.get(name)
     is_taken = line is not None and text(line) != name
-    return f"{name}_" if is_taken or name in RESERVED else name
+    return f"{_attribute(name)}_" if is_taken else _attribute(name)
+
+
+def _attribute(name: str) -> str:
+    """Returns the attribute for one of the author's; Linen's modules have some of their own."""
+    return f"{name}_" if name in RESERVED else name
 
 
 def _annotation(values: Iterable[Any]) -> str:
@@ -200,9 +220,14 @@ class _NnxToLinen(ast.NodeTransformer):
     """Rewrites code for nnx in Linen's names: functions of ``nn``, fields, members of dicts."""
 
     def __init__(
-        self, fields: dict[str, str], dicts: Iterable[str] = (), inner_dicts: Iterable[str] = ()
+        self,
+        fields: dict[str, str],
+        dicts: Iterable[str] = (),
+        inner_dicts: Iterable[str] = (),
+        attributes: Collection[str] = (),
     ):
         self.fields, self.dicts = fields, {f"self.{x}" for x in dicts}
+        self.attributes = attributes
         self.inner_dicts = inner_dicts
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -221,6 +246,8 @@ class _NnxToLinen(ast.NodeTransformer):
         is_inner = inner.startswith("self.") and name in self.inner_dicts
         if home in self.dicts or is_inner:
             return ast.Subscript(node.value, ast.Constant(node.attr), ast.Load())
+        if home == "self" and node.attr in self.attributes:
+            return ast.Attribute(node.value, _attribute(node.attr), ast.Load())
         return self.generic_visit(node)  # type: ignore[return-value]
 
 

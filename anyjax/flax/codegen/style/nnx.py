@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import torch
+from flax import nnx
 
 from anyjax.flax.codegen.graph.submodule_tree import Block
 from anyjax.flax.codegen.merge.classes import merged
@@ -16,16 +17,23 @@ from anyjax.flax.codegen.merge.shared_class import Class
 from anyjax.flax.codegen.module.call_kinds import CallKinds
 from anyjax.flax.codegen.module.layers import Layer, constructor
 from anyjax.flax.codegen.module.writer import Writer
-from anyjax.flax.codegen.python.file_text import NNX, NNX_LOADER, assembled, check_of
+from anyjax.flax.codegen.python.file_text import NNX, NNX_LOADER, assembled, check_of, loader_text
 from anyjax.flax.codegen.python.snippets import snippets
 from anyjax.flax.codegen.python.syntax import name_of
-from anyjax.flax.codegen.python.templates import DTYPES, expression, fill
+from anyjax.flax.codegen.python.templates import DTYPES, LIST, expression, fill
+
+MODES = ("deterministic", "use_running_average")  # which train() and eval() set wherever they are
 
 
 class Nnx:
     """The style of nnx; see ``Style``."""
 
     constructs = re.compile("rngs")  # what a line has that makes more than a plain value
+    reserved = frozenset({*dir(nnx.Module), *MODES, LIST})
+
+    def loader_name(self, name: str) -> str:
+        """Returns an array's own name."""
+        return name
 
     def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
         """Returns True: other modules may read the weights of a layer."""
@@ -67,6 +75,9 @@ class Nnx:
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
         return fill(f"Buffer(jnp.zeros(shape, {DTYPES[dtype]}))", {"shape": shape})
 
+    def is_buffer(self, holder: ast.expr) -> bool:
+        return text(holder).startswith("Buffer(")
+
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
         return fill("x[...]", {"x": attribute})
 
@@ -78,11 +89,12 @@ class Nnx:
             *configs.texts(),
             *(_class(x, takes if x is merged_classes[-1] else "") for x in merged_classes),
         ]
-        texts = [*snippets(writer.snippets, classes), *classes]
+        texts = [*snippets(writer.shared.snippets, classes), *classes]
         texts = [x.replace(", **mode", "") for x in texts]
         texts = [x.replace('mode["deterministic"]', "dropout.deterministic") for x in texts]
         check = check_of(merged_classes[-1].name, NNX)
-        text = assembled(texts, NNX_LOADER, check, "from flax import nnx")
+        loader = loader_text(NNX_LOADER, writer.spellings, writer.unread_weights())
+        text = assembled(texts, loader, check, "from flax import nnx")
         return headline(merged_classes[-1].name, "Flax's nnx") + text
 
 

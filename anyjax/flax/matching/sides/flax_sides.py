@@ -14,14 +14,7 @@ from flax.core import FrozenDict, freeze
 from anyjax.errors import WrongArguments
 from anyjax.flax.matching import flax_layers
 from anyjax.flax.matching.layer import Slot
-from anyjax.flax.matching.sides.side import JaxSide, Recorded, Values
-from anyjax.flax.matching.submodule_runs import arrays
-
-
-def _record(recorded: Recorded, path: tuple, args: object, result: object) -> None:
-    leaves = jax.tree.leaves((args, result))
-    if not any(isinstance(x, jax.core.Tracer) for x in leaves):
-        recorded.setdefault(path, (arrays(args), arrays(result)))
+from anyjax.flax.matching.sides.side import JaxSide, Values
 
 
 class NnxSide(JaxSide):
@@ -57,31 +50,6 @@ class NnxSide(JaxSide):
         )
         return state, lambda state, *args: run(nnx.merge(graph, state), *args, **kwargs)
 
-    def record_calls(self, values: Values, args: tuple) -> Recorded:
-        paths = {id(m): path for path, m in self.modules.items()}
-        recorded: Recorded = {}
-
-        def recording(call: Callable) -> Callable:
-            def call_and_record(module, *args, **kwargs):
-                result = call(module, *args, **kwargs)
-                if id(module) in paths:
-                    _record(recorded, paths[id(module)], (args, kwargs), result)
-                return result
-
-            return call_and_record
-
-        classes = {c for m in self.modules.values() for c in type(m).__mro__}
-        methods = {c: c.__dict__["__call__"] for c in classes if "__call__" in c.__dict__}
-        for cls, call in methods.items():  # nnx has no hooks
-            cls.__call__ = recording(call)  # type: ignore[method-assign]
-        try:
-            self.bind((), values)
-            self.copy(*args, **self.kwargs)
-        finally:
-            for cls, call in methods.items():
-                cls.__call__ = call  # type: ignore[method-assign]
-        return recorded
-
 
 class LinenSide(JaxSide):
     """A Linen module with variables, or with an example that gives their shapes.
@@ -113,6 +81,13 @@ class LinenSide(JaxSide):
         self.modules = {(): module}
         if example is None:
             return
+        if "params" in variables.get("params", {}):
+            raise WrongArguments(
+                f"{type(module).__name__} has a parameter or submodule called params",
+                where="the top of its variables",
+                why='Linen calls no module in whose variables "params" stands inside of "params"',
+                do="rename it, give variables without an example, or the module around this one",
+            )
 
         def add_module(call, args, kwargs, context):
             inner = context.module
@@ -141,17 +116,3 @@ class LinenSide(JaxSide):
         module, kwargs = self.modules[path], {} if path else self.kwargs
         run = self.apply if self.apply and not path else module.apply
         return weights, lambda weights, *args: run(weights, *args, **kwargs)
-
-    def record_calls(self, values: Values, args: tuple) -> Recorded:
-        recorded: Recorded = {}
-
-        def recording(call, args, kwargs, context):
-            result = call(*args, **kwargs)
-            if context.method_name == "__call__":
-                _record(recorded, tuple(context.module.path), (args, kwargs), result)
-            return result
-
-        weights, call = self.bind((), values)
-        with nn.intercept_methods(recording):
-            call(weights, *args)
-        return recorded

@@ -14,7 +14,6 @@ from anyjax.flax.matching.submodule_runs import Arrays, Call, arrays, candidate_
 from anyjax.trees import is_array
 
 Values = Mapping[tuple, Any]  # of variables, by path
-Recorded = dict[tuple, tuple[Arrays, Arrays]]  # inputs and outputs by path
 
 
 class JaxSide:
@@ -53,10 +52,6 @@ class JaxSide:
     def bind(self, path: tuple, values: Values) -> tuple[Any, Callable]:
         """Returns the weights of a submodule, and a pure function of them and its arguments."""
         raise NotImplementedError
-
-    def record_calls(self, values: Values, args: tuple) -> Recorded:
-        """Runs the model, and returns inputs and outputs of each submodule, if they can be told."""
-        return {}
 
     def outputs(self, path: tuple, values: Values, args: tuple, axes: int = 0) -> Arrays | None:
         """Returns the outputs of the submodule, mapped over so many axes; None if it does not take

@@ -55,13 +55,7 @@ def prefill_guide(
             jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape
         )
     logits, state = model_steps.call_runner(
-        model,
-        "prefill",
-        ids=ids,
-        model_inputs=model_inputs,
-        length=total,
-        logits_to_keep=None,
-        use_cache=True,
+        model, "prefill", ids=ids, model_inputs=model_inputs, length=total
     )
     return {
         "scale": beginning["scale"],

@@ -10,7 +10,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from anyjax.errors import Unsupported
 from anyjax.hf.generation.request import private
-from anyjax.hf.loading.classes import quiet
+from anyjax.hf.loading.decide import quiet
 from anyjax.typing import PyTree
 
 DecodeUntil = Callable[[dict[str, Any], int], dict[str, Any]]

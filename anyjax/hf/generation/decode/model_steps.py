@@ -86,7 +86,6 @@ class Runner(torch.nn.Module):
         self.module = module
 
     def forward(self, method: str, **kwargs) -> Any:
-        """Runs the method of this name."""
         with masking_windows():
             return getattr(self, method)(**kwargs)
 
@@ -99,7 +98,6 @@ class Runner(torch.nn.Module):
         )
 
     def positions(self, ids: torch.Tensor, model_inputs: dict[str, PyTree]) -> torch.Tensor:
-        """Returns the prompt's positions."""
         with restoring_attributes(self.module):
             return self.module._prepare_position_ids_for_generation(ids, dict(model_inputs))
 
@@ -108,8 +106,8 @@ class Runner(torch.nn.Module):
         ids: torch.Tensor,
         model_inputs: dict[str, PyTree],
         length: int | None,
-        logits_to_keep: torch.Tensor | int | None,
-        use_cache: bool,
+        logits_to_keep: torch.Tensor | int | None = None,
+        use_cache: bool = True,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Reads the prompt into an empty cache of ``length`` positions, None for one that grows."""
         model_inputs = dict(model_inputs)
@@ -135,8 +133,8 @@ class Runner(torch.nn.Module):
         ids: torch.Tensor,
         model_inputs: dict[str, PyTree],
         count: int | None,
-        logits_to_keep: torch.Tensor | int | None,
-        use_cache: bool,
+        logits_to_keep: torch.Tensor | int | None = None,
+        use_cache: bool = True,
         first: bool = False,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Reads the last ``count`` of ``ids`` (None: all); returns (logits, changed arguments)."""
@@ -266,7 +264,8 @@ def call_runner(model: Model, method: str, **kwargs) -> Any:
     Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
     """
     source = _runner_source(model.source)
-    kwargs = jax.tree.map(_unwrap_static, kwargs, is_leaf=lambda x: isinstance(x, Static))
+    is_static = lambda x: isinstance(x, Static)
+    kwargs = jax.tree.map(lambda x: x.value if is_static(x) else x, kwargs, is_leaf=is_static)
     if inputs := kwargs.get("model_inputs"):
         memory = inputs.get(MEMORY, {})
         kwargs["model_inputs"] = {k: x for k, x in inputs.items() if k != MEMORY}
@@ -291,16 +290,9 @@ def call_program(program: Program, *args: Any) -> Any:
     try:
         return program(*args)
     except DataDependent as error:
-        warn_once.warn(
-            f"{error.what}: this part of the generation runs op by op",
-            SlowGeneration,
-        )
+        warn_once.warn(f"{error.what}: this part of the generation runs op by op", SlowGeneration)
         array = lambda x: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
         return program.__wrapped__(*jax.tree.map(array, args))
-
-
-def _unwrap_static(leaf: object) -> Any:
-    return leaf.value if isinstance(leaf, Static) else leaf
 
 
 def split_static(

@@ -21,7 +21,7 @@ from anyjax.model import Model
 from anyjax.trees import Static
 
 
-class Unfit(Exception):
+class CacheChangesShape(Exception):
     """The model's cache does not keep its shape, or cannot be rewound behind a padded prompt."""
 
 
@@ -95,23 +95,18 @@ def prefill(
     }
     if not plan.cached:
         return None, model_inputs, carry | {"state": {}}
-    logits_to_keep = logits_positions(model, plan, length)
+    place = logits_positions(model, plan, length)
+    last_place = {} if place is None else {"logits_to_keep": place}
     logits, state = model_steps.call_runner(
-        model,
-        "prefill",
-        ids=ids,
-        model_inputs=model_inputs,
-        length=plan.total,
-        logits_to_keep=logits_to_keep,
-        use_cache=True,
+        model, "prefill", ids=ids, model_inputs=model_inputs, length=plan.total, **last_place
     )
     if model_steps.READINGS in state:
         carry = carry | {"prompt readings": state.pop(model_steps.READINGS)}
     if plan.padded:
         if not static_cache.rewindable(state):
-            raise Unfit
+            raise CacheChangesShape
         state = static_cache.rewind(state, length)
-    at = -1 if (plan.padded and logits_to_keep is not None) or not plan.padded else length - 1
+    at = -1 if (plan.padded and place is not None) or not plan.padded else length - 1
     stays = {
         k: v
         for k, v in model_inputs.items()
@@ -144,13 +139,7 @@ def advance(model: Model, tokens, at, stays, state, along):
     last_entries = {k: _last_entries(k, v, at, count) for k, v in along.items()}
     model_inputs = stays | state | last_entries
     logits, new = model_steps.call_runner(
-        model,
-        "step",
-        ids=tokens,
-        model_inputs=model_inputs,
-        count=count,
-        logits_to_keep=None,
-        use_cache=True,
+        model, "step", ids=tokens, model_inputs=model_inputs, count=count
     )
     readings = {k: new.pop(k) for k in (model_steps.READINGS,) if k in new}
     return logits, _checked_state(state, new) | readings
@@ -197,11 +186,15 @@ def _last_entries(name: str, value, at, count: int):
 
 
 def _checked_state(old, new):
-    """Returns ``new`` in the dtypes of ``old``; raises Unfit if its structure or shapes differ."""
+    """Returns ``new`` in the dtypes of ``old``.
+
+    Raises:
+      CacheChangesShape: its structure or shapes differ.
+    """
     shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
     structure: Any = jax.tree.structure(old)
     if structure != jax.tree.structure(new) or shapes(old) != shapes(new):
-        raise Unfit
+        raise CacheChangesShape
     return jax.tree.map(lambda a, b: jax.lax.convert_element_type(b, a.dtype), old, new)
 
 

@@ -54,7 +54,6 @@ class Layer(StaticLayer):
 
     @property
     def values(self):
-        """As ``keys``."""
         return self._unmerged(self.merged_values)
 
     @values.setter

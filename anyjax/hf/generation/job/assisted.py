@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
@@ -13,6 +14,7 @@ from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.decode import assisted_programs, programs, static_cache
 from anyjax.hf.generation.decode.programs import Plan
 from anyjax.hf.generation.job import strategy
+from anyjax.hf.generation.job.job import DecodeUntil, Job
 from anyjax.hf.generation.request.request import Request
 from anyjax.model import Model
 from anyjax.typing import PyTree
@@ -36,9 +38,24 @@ class Drafts:
     count: int
     ngram: int = 0
     threshold: float = 0.0
-    job: strategy.Job | None = None
+    job: Job | None = None
 
-    def prefill(self, job: strategy.Job, plan: Plan, carry: dict[str, PyTree]) -> tuple[Any, dict]:
+    def begin(
+        self,
+        job: Job,
+        plan: Plan,
+        carry: dict[str, PyTree],
+        stays: object,
+        along: dict[str, PyTree],
+        decode_until: DecodeUntil,
+    ) -> tuple[DecodeUntil, dict[str, Any]]:
+        """Returns a decoder that reads drafts, and the carry with what it needs."""
+        draft, carry = self.prefill(job, plan, carry)
+        decode_drafted = partial(self.decode, job, draft, stays, along, plan)
+        end = job.max_positions - self.count + 1
+        return with_drafts(decode_drafted, decode_until, end), carry
+
+    def prefill(self, job: Job, plan: Plan, carry: dict[str, PyTree]) -> tuple[Any, dict]:
         """Returns (the smaller model with its arguments, or None; the carry with its state).
 
         Raises:
@@ -66,7 +83,7 @@ class Drafts:
         }
         return draft, carry | {"draft": draft_carry["state"]}
 
-    def decode(self, job: strategy.Job, draft: Any, stays, along, plan: Plan, carry, until: int):
+    def decode(self, job: Job, draft: Any, stays, along, plan: Plan, carry, until: int):
         """Runs the program with drafts up to position ``until`` or later."""
         bounds = np.int32(until), np.int32(job.last)
         run = assisted_programs.program_of(
@@ -108,7 +125,6 @@ def drafts_of(
     request: Request,
     options: dict[str, Any],
     request_of: Callable[[Model], Request],
-    job_of: Callable[[Model, Request], Any],
 ) -> Drafts | None:
     """Returns the source of drafts in this call, None for no drafts.
 
@@ -118,7 +134,6 @@ def drafts_of(
       request: the call of ``model``.
       options: the options of the call.
       request_of: returns the same call of another model.
-      job_of: returns the job of another model's request.
 
     Raises:
       Unsupported, WrongArguments: options that exclude each other.
@@ -155,7 +170,7 @@ def drafts_of(
     lengths = [getattr(x, "max_length", 0) for x in request.criteria]
     draft_request.criteria = []
     draft_request.settings.max_length = max(settings.max_length, *lengths, 0) + count
-    drafts.job = job_of(assistant, draft_request)
+    drafts.job = Job(assistant, draft_request)
     return drafts
 
 

@@ -13,8 +13,9 @@ from anyjax import trees
 from anyjax.calls import explicit_mesh
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.job import assisted
+from anyjax.hf.generation.job.custom_generate import WRAPS, run_own_generate
 from anyjax.hf.generation.job.job import Job
-from anyjax.hf.generation.job.own_generate import WRAPS, run_own_generate
+from anyjax.hf.generation.job.run import run
 from anyjax.hf.generation.request.checks import check_mask, need_key, prompts, refuse_traced
 from anyjax.hf.generation.request.request import PROMPT_ONLY, Request, build_request
 from anyjax.model import Model
@@ -43,11 +44,7 @@ PLAIN_FOR_IDS = {
     "GraniteSpeechForConditionalGeneration",
     "Nemotron3_5TranscribeForConditionalGeneration",
 }
-NO_OPTIONS = {
-    "assistant_tokenizer",
-    "custom_generate",
-    "synced_gpus",
-}
+NO_OPTIONS = {"assistant_tokenizer", "custom_generate", "synced_gpus"}
 CACHES = (None, "dynamic", "static", "hybrid")
 
 
@@ -64,7 +61,7 @@ def generate(
     past = options.get("past_key_values") is not None  # a mask covers that, too
     if (mask := options.get("attention_mask")) is not None:
         options = options | {"attention_mask": check_mask(mask, None if past else input_ids)}
-    if input_ids is None and not any(map(trees.is_array, jax.tree.leaves(options))):
+    if input_ids is None and not any(map(trees.is_array, jax.tree.leaves(trees.register(options)))):
         input_ids = beginning(module, options)
     refuse_traced(model.params, {"input_ids": input_ids, **options})
     _refuse_called(options)
@@ -78,8 +75,9 @@ def generate(
         request = request_of(model)
         refuse_unserved(request.settings)
         key = key_of(request.settings, rng, next(count))
-        drafts = assisted.drafts_of(model, assistant, request, options, request_of, Job)
-        return Job(model, request, key, streamer, tokenizer, drafts).generate()
+        drafts = assisted.drafts_of(model, assistant, request, options, request_of)
+        drafted = drafts.count if drafts else 0
+        return run(Job(model, request, key, streamer, tokenizer, drafted), drafts)
 
     with explicit_mesh.without_explicit_axes((model, input_ids, options)) as (
         model,
@@ -95,14 +93,11 @@ def _refuse_called(options: dict[str, Any]) -> None:
     """Raises Unsupported for arguments of transformers' generate that are no options."""
     if called := sorted(NO_OPTIONS & {k for k, v in options.items() if v is not None}):
         raise Unsupported(
-            f"the option {called[0]}",
-            why="anyjax.generate does not have it",
-            do="leave it out",
+            f"the option {called[0]}", why="anyjax.generate does not have it", do="leave it out"
         )
 
 
 def _assistant(options: dict[str, Any]) -> Model | None:
-    """Takes the smaller model out of the options."""
     assistant = options.pop("assistant_model", None)
     if assistant is None:
         return None

@@ -1,9 +1,10 @@
-"""One call of generate: its buffers, the choice of decoding, its output."""
+"""One call of generate: its buffers, and the two programs that fill them."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from transformers import GenerationConfig
-from transformers.generation import utils as generation_utils
 
-from anyjax import warn_once
-from anyjax.errors import SlowGeneration, Unsupported, WrongArguments
+from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.decode import beams, guidance, long_rope, model_steps, programs
-from anyjax.hf.generation.decode.growing import Literal
 from anyjax.hf.generation.decode.programs import Picker, Plan
-from anyjax.hf.generation.job import assisted, strategy
 from anyjax.hf.generation.request import logits_processors
 from anyjax.hf.generation.request.checks import refuse_nan
 from anyjax.hf.generation.request.request import PROMPT_ONLY, Request
 from anyjax.hf.generation.request.stopping import stopping
 from anyjax.model import Model
-from anyjax.multiprocess import check_same, values
+from anyjax.multiprocess import values
 from anyjax.parallel import batches
 from anyjax.parallel.plans.axes import sequence_axis
 from anyjax.typing import PyTree
@@ -32,6 +29,10 @@ from anyjax.typing import PyTree
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+DecodeUntil = Callable[[dict[str, PyTree], int], dict[str, Any]]
+# Takes the plan, the carry, arguments that stay, those with an entry per position and a decoder;
+# returns one that reads drafts, and the carry.
+Drafting = Callable[..., tuple[DecodeUntil, dict[str, Any]]]
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
 PROMPT_STEP, TOTAL_STEP, RECORD_STEP = 16, 64, 16
 
@@ -49,7 +50,7 @@ class Job:
       plan: what programs are compiled for.
       picker: how tokens are picked.
       returns_dict: whether the output is transformers' class.
-      drafts: what drafts tokens, None for nothing.
+      draft_count: tokens that are drafted at once, 0 for none.
       renewal: the length of the text at which the cache is made anew, None for never.
     """
 
@@ -60,11 +61,11 @@ class Job:
         rng: jax.Array | None = None,
         streamer: Any = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
-        drafts: assisted.Drafts | None = None,
+        draft_count: int = 0,
     ):
         self.model, self.request, self.rng, self.streamer = model, request, rng, streamer
         self.mesh = batches.mesh_of(model.params)
-        self.drafts = drafts
+        self.draft_count = draft_count
         settings = request.settings
         ending = stopping(settings, request.criteria, tokenizer)
         self.length, self.last = request.ids.shape[1], ending.last
@@ -79,7 +80,7 @@ class Job:
         self.returns_dict = bool(settings.return_dict_in_generate)
         record_steps = _round_up(self.last - self.length, RECORD_STEP) if self.returns_dict else 0
         extra = max(0, self.guide["ids"].shape[1] - self.length) if self.guide else 0
-        extra += drafts.count if drafts else 0
+        extra += draft_count
         self.plan = Plan(
             total=_round_up(self.last + extra, TOTAL_STEP),
             cached=bool(settings.use_cache),
@@ -101,7 +102,7 @@ class Job:
     def _check_taps(self) -> None:
         """Raises Unsupported for taps beside what makes several texts or steps at once."""
         features: dict[str, Any]
-        features = {"num_beams": self.plan.beams, "assistant_model": self.drafts}
+        features = {"num_beams": self.plan.beams, "assistant_model": self.draft_count}
         features |= {"guidance_scale": self.guide, "use_cache=False": not self.plan.cached}
         features |= {"a longer context": self.renewal}
         if self.reads and (conflicts := [name for name, present in features.items() if present]):
@@ -119,47 +120,13 @@ class Job:
     def _renewal(self) -> int | None:
         module = self.model.source.module
         at = long_rope.renewed_at(module, self.length, self.last) if self.plan.cached else None
-        features = {"a draft": self.drafts, "guidance_scale": self.guide}
+        features: dict[str, Any] = {"a draft": self.draft_count, "guidance_scale": self.guide}
         features |= dict.fromkeys(sorted(PROMPT_ONLY & {*self.request.model_inputs}), True)
         if at and (conflicts := [name for name, present in features.items() if present]):
             long_rope.refuse_renewal(
                 module, conflicts[0], "leave it out, or end before (max_new_tokens)"
             )
         return at
-
-    def generate(self) -> Any:
-        """Returns the ids, prompt included, or transformers' output class."""
-        if self.mesh is not None and self.mesh.is_multi_process:
-            inputs = {"prompts": self.request.source, "rng": self.rng, "length": self.last}
-            inputs |= self.model_inputs
-            check_same(
-                {k: x for k, x in inputs.items() if x is not None},
-                do="give all prompts in every process, or take a model without a mesh in each",
-            )
-        if self.streamer is not None:
-            self.streamer.put(_tokens(self.request.ids))
-        if self.last <= self.length:
-            carry = self.initial_carry()
-        else:
-            plan = next(strategy.plans(self), None)
-            if self.reads and (plan is None or not plan.cached):
-                raise Unsupported(
-                    f"values inside of {self.model.source.name} for each step",
-                    why="its states do not have a fixed shape",
-                    do="call the model on the whole text: intermediates(model, pattern)(ids)",
-                )
-            if self.guide and (plan is None or not plan.cached):
-                raise Unsupported(
-                    f"the option guidance_scale with {self.model.source.name}",
-                    why="its states do not have a fixed shape",
-                    do="leave guidance_scale out",
-                )
-            if self.drafts and (plan is None or not plan.cached):
-                assisted.refuse_drafts(self.model)
-            carry = self.decode_literal() if plan is None else self.decode(plan, self.drafts)
-        if self.streamer is not None:
-            self.streamer.end()
-        return self.output(carry)
 
     def initial_carry(self, filler: int = 0) -> dict[str, Any]:
         """Returns what every way of decoding begins with; ``filler`` stands behind the prompt."""
@@ -207,6 +174,22 @@ class Job:
         self.check_images(out[0])
         return out
 
+    def first_logits(self, plan: Plan, filler: int = 0) -> Any:
+        """Returns the logits after the prompt."""
+        logits, stays, carry = self.prefill(plan, filler)
+        if logits is None:
+            ids = self.initial_carry(filler)["ids"]
+            logits = self.step_logits(plan, ids, self.length, stays, carry["state"])
+            self.check_images(logits)
+        return logits
+
+    def step_logits(
+        self, plan: Plan, ids: np.ndarray, at: int, stays: object, state: PyTree
+    ) -> Any:
+        """Returns the logits of a step at position ``at``."""
+        along = programs.extended(self.along, plan.total)
+        return programs.logits_of(self.model, ids, np.int32(at), stays, state, along, plan)
+
     @property
     def position_shards(self) -> int:
         """The number of devices that the positions of a prompt are divided among."""
@@ -230,13 +213,13 @@ class Job:
                 do="make both with the checkpoint's processor",
             )
 
-    def decode(self, plan: Plan, drafts: assisted.Drafts | None = None) -> dict[str, Any]:
+    def decode(self, plan: Plan, drafting: Drafting | None = None) -> dict[str, Any]:
         """Generates all tokens by the two programs."""
         logits, stays, carry = self.prefill(plan)
         along = programs.extended(self.along, plan.total)
         if not plan.cached:
             if PROMPT_ONLY & {*self.request.model_inputs}:
-                strategy.first_logits(self, plan)
+                self.first_logits(plan)
             args = carry["ids"], carry["at"], stays, carry["state"], along
             shape = programs.logits_of.eval_shape(self.model, *args, plan=plan)
             carry = programs.allocate_records(plan, carry, shape)
@@ -245,11 +228,8 @@ class Job:
         decode_until = lambda carry, until: programs.decode(
             self.model, carry, stays, along, np.int32(until), last, self.picker, plan
         )
-        if drafts:
-            draft, carry = drafts.prefill(self, plan, carry)
-            decode_drafted = partial(drafts.decode, self, draft, stays, along, plan)
-            end = self.max_positions - drafts.count + 1
-            decode_until = assisted.with_drafts(decode_drafted, decode_until, end)
+        if drafting is not None:
+            decode_until, carry = drafting(plan, carry, stays, along, decode_until)
         if self.renewal:
             prefill = partial(self.prefill, plan)
             decode_until = long_rope.with_renewal(self.renewal, prefill, decode_until)
@@ -283,70 +263,7 @@ class Job:
     def stream(self, carry: dict[str, Any], at: int) -> None:
         """Gives the tokens at ``at`` to the streamer, if there is one."""
         if self.streamer is not None:
-            self.streamer.put(_tokens(carry["ids"][:, at]))
-
-    def decode_literal(self) -> dict[str, Any]:
-        """Generates all tokens with a program for each length."""
-        if self.plan.beams:
-            raise Unsupported(
-                f"num_beams with {self.model.source.name}",
-                why="its states do not have a fixed shape",
-                do="leave num_beams out",
-            )
-        warn_once.warn(
-            f"{self.model.source.name} has states or masks that change their shapes with the text, "
-            "so every length is a program of its own, or runs op by op",
-            SlowGeneration,
-        )
-        text = Literal(
-            self.model, self.request.ids, self.model_inputs, self.request.encoder, self.plan
-        )
-        self.check_images(text.logits)
-        carry = self.initial_carry()
-        while True:
-            at = int(carry["at"])
-            carry = programs.pick_first(
-                self.model, self.plan, self.picker, carry, text.logits, np.int32(self.last)
-            )
-            self.stream(carry, at)
-            if at + 1 >= self.last or bool(carry["done"].all()):
-                return carry
-            text.append(carry["ids"][:, : at + 1])
-
-    def output(self, carry: dict[str, PyTree]) -> Any:
-        """Returns the ids, or transformers' output class."""
-        refuse_nan(carry["lost"], "after new tokens")
-        extra: dict[str, Any] = {}
-        settings = self.request.settings
-        if self.plan.beams and self.last > self.length:
-            ids, scores, beam_indices = beams.best_sequences(
-                carry, settings.num_return_sequences, self.length
-            )
-            ids = jax.device_put(ids)
-            extra["sequences_scores"] = jax.device_put(scores) if settings.output_scores else None
-            extra["beam_indices"] = jax.device_put(beam_indices)
-        else:
-            # Cut by numpy: JAX would compile a slice, and asarray a copy, for each length.
-            ids = jax.device_put(np.asarray(carry["ids"])[:, : int(carry["at"])])
-        if not self.returns_dict:
-            return self._beside(ids, carry)
-        count = int(carry["at"]) - self.length
-        for name in ("scores", "logits"):
-            extra[name] = tuple(carry[name][:count]) if name in carry else None
-        kind = "EncoderDecoder" if self.request.encoder else "DecoderOnly"
-        cls = getattr(generation_utils, f"Generate{'Beam' if self.plan.beams else ''}{kind}Output")
-        return self._beside(cls(sequences=ids, **extra), carry)
-
-    def _beside(self, out: Any, carry: dict[str, PyTree]) -> Any:
-        """Returns the output with what each tap read: by path one value for each step."""
-        if "readings" not in carry:
-            return out
-        steps = int(carry["at"]) - self.length - 1
-        for prompt, steps_after in zip(carry["prompt readings"], carry["readings"]):
-            row = lambda i, tree=steps_after: jax.tree.map(lambda x: x[i], tree)
-            rows = [prompt, *map(row, range(steps))]
-            out = out, {path: tuple(values[path] for values in rows) for path in prompt}
-        return out
+            self.streamer.put(tokens_of(carry["ids"][:, at]))
 
 
 def _nan_rows(logits: jax.Array) -> Any:
@@ -363,7 +280,8 @@ def _round_up(count: int, step: int) -> int:
     return -(-count // step) * step
 
 
-def _tokens(ids: object) -> Any:
+def tokens_of(ids: object) -> Any:
+    """Returns ids as torch's tensor, which streamers take."""
     import torch
 
     return torch.from_numpy(np.array(ids))

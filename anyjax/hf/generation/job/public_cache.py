@@ -169,7 +169,6 @@ class Cache:
         return logits, replace(cache, source=self.source, buffers=self.buffers)
 
     def model(self, params: dict[str, jax.Array]) -> Model:
-        """Returns the model with these params."""
         return Model(params, self.buffers, self.source)
 
 
@@ -240,15 +239,9 @@ def _prefill(model: Model, cache: Cache, ids, model_inputs, static):
         ids = jnp.full((len(ids), 1), _start_token(module), jnp.int32) if start is None else start
     if ids.shape[1] > cache.length:
         _too_short(cache.length, ids.shape[1])
-    logits_to_keep = 1 if model_steps.selects_logits(model) else None
+    options = {"logits_to_keep": 1} if model_steps.selects_logits(model) else {}
     logits, state = model_steps.call_runner(
-        model,
-        "prefill",
-        ids=ids,
-        model_inputs=model_inputs,
-        length=cache.length,
-        logits_to_keep=logits_to_keep,
-        use_cache=True,
+        model, "prefill", ids=ids, model_inputs=model_inputs, length=cache.length, **options
     )
     by_position = programs.inputs_by_position(model)
     along = {k: v for k, v in model_inputs.items() if k in by_position}
@@ -271,7 +264,7 @@ def _step(model: Model, cache: Cache, token):
         logits, state = programs.advance(
             model, token[:, None], at + 1, cache.stays, cache.state, cache.along
         )
-    except programs.Unfit:
+    except programs.CacheChangesShape:
         _refuse_growing(model.source)
     logits = jnp.where(at < cache.length, logits[..., -1, :].astype(jnp.float32), jnp.nan)
     return logits, replace(cache, at=at + 1, state=state)
@@ -286,7 +279,6 @@ def _as_int32(value: object) -> Any:
 
 
 def _start_token(module: PreTrainedModel) -> int:
-    """Returns the token that a decoder begins with."""
     settings, _ = module._prepare_generation_config(None)
     private.prepare_special_tokens(module, settings, True, 1)
     return int(settings._decoder_start_token_tensor.reshape(-1)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 TEXT = {"attention_mask", "position_ids"}
+# What an example of a forward pass may hold beside the prompt: the loop computes these itself.
+COMPUTED = TEXT | {"token_type_ids", "cache_position", "labels", "past_key_values"}
 
 
 def loop_of(
@@ -50,6 +53,7 @@ def loop_of(
     options = dict(options)
     tokenizer = options.pop("tokenizer", None)
     module = language_model(model, options)
+    _refuse_further_inputs(model, args, kwargs)
     ids = _example(args, kwargs)
     job, *other_jobs = (
         _job(model, module, x, options, tokenizer) for x in (ids, *_other_prompts(ids))
@@ -76,6 +80,21 @@ def loop_of(
     key = jax.ShapeDtypeStruct((2,), np.uint32) if plan.sample else None
     metadata = _metadata(job, plan, options, None if batch_is_named else len(ids), grows[-1])
     return Extra(NAME, run_loop, [text, text, number, number, number, key], metadata)
+
+
+def _refuse_further_inputs(model: Model, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
+    """Raises Unsupported for arrays that a text follows from and that the loop would not see."""
+    names = trees.names(args, dict(kwargs), model.source.positional)
+    arrays = [n for n, x in zip(names, jax.tree.leaves((args, kwargs))) if trees.is_array(x)]
+    argument = lambda name: re.split(r"[.\[]", name)[0].removeprefix("decoder_")
+    unseen = ", ".join(x for x in arrays if argument(x) not in COMPUTED | {"input_ids"})
+    if unseen:
+        raise Unsupported(
+            f"generate= with {unseen}: a saved loop takes texts alone",
+            why=f"its answers would be those of a model that has not seen {unseen}",
+            do="save the call without generate=, or, for texts alone, with an example of input_ids "
+            f"alone; anyjax.generate of the model itself takes {unseen}",
+        )
 
 
 def _example(args: tuple, kwargs: Mapping[str, PyTree]) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The choice of decoding: which ways give a model's own logits, tried once for each model.
 
 transformers marks classes whose static caches it compiles and tests. For others, and without a
-cache, the first two logits are compared with those of ``Literal``. A padded prompt is exact if the
-padding changes nothing: the same program runs with two kinds of padding.
+cache, the first two logits are compared with those of ``GrowingText``. A padded prompt is exact if
+the padding changes nothing: the same program runs with two kinds of padding.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,39 +18,14 @@ import numpy as np
 from anyjax.errors import DataDependent, ForwardFailed
 from anyjax.hf.generation.decode import programs
 from anyjax.hf.generation.decode.assisted_programs import compare_blocks
-from anyjax.hf.generation.decode.growing import Literal
-from anyjax.hf.generation.decode.programs import Picker, Plan, Unfit
-from anyjax.hf.generation.request.request import PROMPT_ONLY, TYPES, Request, sees_ahead
-from anyjax.model import Model
+from anyjax.hf.generation.decode.programs import CacheChangesShape, Plan
+from anyjax.hf.generation.decode.unbounded import GrowingText
+from anyjax.hf.generation.job.job import Job
+from anyjax.hf.generation.request.request import PROMPT_ONLY, TYPES, sees_ahead
 from anyjax.multiprocess import values
 from anyjax.typing import PyTree
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
-
-
-class Job(Protocol):
-    """One call of generate, as far as it is tried here; ``job.Job`` is the class."""
-
-    model: Model
-    request: Request
-    plan: Plan
-    picker: Picker
-    length: int
-    last: int
-    model_inputs: dict[str, Any]
-    along: dict[str, Any]
-
-    def initial_carry(self, filler: int = 0) -> dict[str, Any]:
-        """Returns what every way of decoding begins with."""
-
-    def prefill(self, plan: Plan, filler: int = 0) -> Any:
-        """Returns (logits, arguments that stay, carry)."""
-
-    def decode(self, plan: Plan) -> Any:
-        """Runs both programs."""
-
-    def check_images(self, logits: jax.Array) -> None:
-        """Raises WrongArguments for images that do not fit their tokens."""
 
 
 class Decoding(Enum):
@@ -70,7 +45,9 @@ class Decoding(Enum):
 
 
 def plans(job: Job) -> Iterator[Plan]:
-    """Yields the plans that are exact for this call, fastest first; none if only ``Literal`` is."""
+    """Yields the plans that are exact for this call, fastest first; none if only ``GrowingText``
+    is.
+    """
     plan, ahead = job.plan, sees_ahead(job.model.source.module)
     if plan.cached:
         padded = replace(plan, padded=True)
@@ -97,7 +74,7 @@ def is_exact(decoding: Decoding, job: Job, plan: Plan) -> bool:
     if key not in notes:
         try:
             notes[key] = _try(decoding, job, plan)
-        except (Unfit, DataDependent, ForwardFailed):
+        except (CacheChangesShape, DataDependent, ForwardFailed):
             notes[key] = False
         except RuntimeError as error:  # torch's, of constants: masks for static caches in GIT
             if isinstance(error, jax.errors.JaxRuntimeError):
@@ -125,45 +102,29 @@ def _ignores_padding(job: Job, plan: Plan) -> bool:
         _trace_decode(job, plan, stays, carry)
         ones = job.prefill(plan, 1)[0]
     else:
-        zeros, ones = (first_logits(job, plan, filler) for filler in (0, 1))
+        zeros, ones = (job.first_logits(plan, filler) for filler in (0, 1))
     return bool((values(zeros) == values(ones)).all())
 
 
 def _trace_decode(job: Job, plan: Plan, stays: object, carry: dict[str, PyTree]) -> None:
-    """Raises Unfit or DataDependent where the second program cannot be traced."""
+    """Raises CacheChangesShape or DataDependent where the second program cannot be traced."""
     along = programs.extended(job.along, plan.total)
     ends = np.int32(0), np.int32(0)
     programs.decode.eval_shape(job.model, carry, stays, along, *ends, job.picker, plan)
 
 
-def first_logits(job: Job, plan: Plan, filler: int = 0) -> Any:
-    """Returns the logits after the prompt."""
-    logits, stays, carry = job.prefill(plan)
-    if logits is not None:
-        return logits
-    ids = job.initial_carry(filler)["ids"]
-    logits = _step_logits(job, plan, ids, job.length, stays, carry["state"])
-    job.check_images(logits)
-    return logits
-
-
-def _step_logits(
-    job: Job, plan: Plan, ids: np.ndarray, at: int, stays: object, state: PyTree
-) -> Any:
-    along = programs.extended(job.along, plan.total)
-    return programs.logits_of(job.model, ids, np.int32(at), stays, state, along, plan)
-
-
 def _equals_literal(job: Job, plan: Plan) -> bool:
     """Returns whether the first two logits are those of a text that grows."""
-    literal = Literal(job.model, job.request.ids, job.model_inputs, job.request.encoder, job.plan)
-    if not _close(job, literal.logits, first_logits(job, plan)):
+    literal = GrowingText(
+        job.model, job.request.ids, job.model_inputs, job.request.encoder, job.plan
+    )
+    if not _close(job, literal.logits, job.first_logits(plan)):
         return False
     _, stays, carry = job.prefill(plan)
     ids = job.initial_carry()["ids"]
     ids[:, job.length] = values(literal.logits.argmax(-1))
     literal.append(ids[:, : job.length + 1])
-    logits = _step_logits(job, plan, ids, job.length + 1, stays, carry["state"])
+    logits = job.step_logits(plan, ids, job.length + 1, stays, carry["state"])
     return _close(job, literal.logits, logits)
 
 

@@ -150,10 +150,6 @@ def _biased(tokens, values, groups, ids, at, scores):
     return sequence_bias(single, groups, ids, at, scores)
 
 
-def _of_encoder_ngrams(p, batch):
-    return Partial(encoder_no_repeat_ngram, Static(p.ngram_size), *_rounded(p.source))
-
-
 def _rounded(source):
     """Returns (the encoder's input, padded to a multiple of ``SOURCE_STEP``; its length)."""
     rows = as_numpy(source)
@@ -172,7 +168,9 @@ RULES: dict[type, Callable] = WARPERS | {
     logits_process.NoRepeatNGramLogitsProcessor: lambda p, n: Partial(
         no_repeat_ngram, Static(p.ngram_size)
     ),
-    logits_process.EncoderNoRepeatNGramLogitsProcessor: _of_encoder_ngrams,
+    logits_process.EncoderNoRepeatNGramLogitsProcessor: lambda p, n: Partial(
+        encoder_no_repeat_ngram, Static(p.ngram_size), *_rounded(p.source)
+    ),
     logits_process.SequenceBiasLogitsProcessor: _of_bias,
     logits_process.NoBadWordsLogitsProcessor: _of_bias,
     logits_process.ForcedBOSTokenLogitsProcessor: lambda p, n: Partial(
@@ -230,7 +228,6 @@ class OnHost:
 
 
 def _on_host(number, ids, at, scores):
-    """Returns the scores of the processor with this number."""
     processor = _BY_NUMBER[int(number)].processor
     filled = torch.from_numpy(np.array(ids)[:, : int(at)]).long()
     out = processor(filled, torch.from_numpy(np.array(scores)))

@@ -24,7 +24,7 @@ from anyjax.dtypes import fitting
 from anyjax.errors import RightPadded, Unsupported, WrongArguments
 from anyjax.hf.generation.request import private
 from anyjax.hf.generation.request.checks import NUMPY
-from anyjax.hf.loading.classes import quiet
+from anyjax.hf.loading.decide import quiet
 from anyjax.warn_once import warn
 
 # Arguments with an entry per position of the text.
@@ -214,7 +214,6 @@ def sees_ahead(module: PreTrainedModel) -> bool:
 
 @lru_cache
 def _forward_arguments(forward: Callable) -> frozenset[str]:
-    """Returns the names of a forward's arguments."""
     return frozenset(inspect.signature(forward).parameters)
 
 

@@ -35,11 +35,9 @@ class Work:
 
     @property
     def flops(self) -> float:
-        """All FLOPs."""
         return sum(self.products.values()) + self.other_flops
 
     def add(self, other: Work, times: int = 1) -> None:
-        """Adds other work, done so many times."""
         for dtype, count in other.products.items():
             self.products[dtype] += count * times
         self.other_flops += other.other_flops * times
@@ -75,7 +73,6 @@ def each_work(divided: Divided, fusions: Fused | None = None) -> Iterator[tuple[
 
 
 def _work_of(divided: Divided, i: int, fused: Fused) -> Work:
-    """Counts the work of one operation."""
     node, work = divided.program.nodes[i], Work()
     if node.name in COLLECTIVES:
         _add_communication(divided, node, work)

@@ -26,7 +26,6 @@ class Value:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -59,7 +58,6 @@ class Program:
     nodes: list[Node]
 
     def add_value(self, value: Value) -> int:
-        """Adds a value; returns its number."""
         self.values.append(value)
         return len(self.values) - 1
 
@@ -97,7 +95,6 @@ def value_of(aval: Any) -> Value:
 def _inline(
     program: Program, jaxpr: Jaxpr, numbers: dict, barrier: int, where: str, formulas: bool
 ) -> list:
-    """Adds the equations of a jaxpr; returns the numbers of its results."""
     read = lambda v: None if isinstance(v, Literal) else numbers[v]
     for eqn in jaxpr.eqns:
         ins = [read(v) for v in eqn.invars]

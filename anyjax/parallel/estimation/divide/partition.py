@@ -45,13 +45,11 @@ class Divided:
         return () if v is None else self.specs[v]
 
     def shape(self, v: int) -> tuple[int, ...]:
-        """Returns the shape on one device."""
         value, spec = self.program.values[v], self.specs[v]
         counts = [math.prod(self.mesh[a] for a in axes) for axes in spec]
         return tuple(-(-n // p) for n, p in zip(value.shape, counts, strict=True))
 
     def bytes(self, v: int) -> int:
-        """Returns the bytes on one device."""
         return math.ceil(math.prod(self.shape(v)) * self.program.values[v].itemsize)
 
 
@@ -300,7 +298,6 @@ class Partition:
     def reshard_operands(
         self, node: Node, rule: ShardingRule, axes: Mapping[Factor, tuple[str, ...]], barrier: int
     ) -> list[int | None]:
-        """Returns the operands in the specs that these axes of factors give them."""
         operands = zip(node.ins, rule.operands)
         return [v if v is None else self.reshard(v, _spec(axes, d), barrier) for v, d in operands]
 
@@ -313,7 +310,6 @@ class Partition:
         self.broadcasts[new] = node, rule
 
     def add_collective(self, kind: str, v: int, out: int, axes: Sequence[str], node: Node) -> None:
-        """Adds a collective."""
         self.add_node(Node(kind, {"axes": tuple(axes)}, [v], [out], [], node.barrier, node.where))
 
     def new_like(self, v: int) -> int:
@@ -323,7 +319,6 @@ class Partition:
         return new
 
     def add_node(self, node: Node) -> int:
-        """Adds a node; returns its number."""
         self.result.program.nodes.append(node)
         return len(self.result.program.nodes) - 1
 

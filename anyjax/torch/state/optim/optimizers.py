@@ -63,7 +63,6 @@ class Optimizers:
         return optimizers
 
     def search(self, name: str, value: object, seen: set[int], depth: int = 0) -> None:
-        """Finds them in lists and objects."""
         if isinstance(value, Optimizer):
             self.optimizers[name] = value
         elif isinstance(value, LRScheduler):
@@ -75,7 +74,6 @@ class Optimizers:
                 self.search(f"{name}.{key}", x, seen, depth + 1)
 
     def __bool__(self) -> bool:
-        """Returns whether there are any."""
         return bool(self.optimizers or self.schedules)
 
     def keeps(self, name: str) -> bool:

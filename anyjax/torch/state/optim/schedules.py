@@ -154,7 +154,6 @@ class Step:
             holder[key] = wrap(schedule_numbers[name])
 
     def host(self, own, kept, args):
-        """Returns the numbers after a step."""
         groups = Groups(self.alone.optimizer.param_groups)
         schedule = stand_in(self.alone, groups)
         for group, new in zip(groups.param_groups, own):

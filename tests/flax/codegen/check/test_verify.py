@@ -128,13 +128,21 @@ def test_training_mode(style):
 
 
 class More(nn.Module):
+    def __init__(self, outputs, rate=0.0):
+        super().__init__()
+        self.outputs, self.drop = outputs, nn.Dropout(rate)
+
     def forward(self, x):
-        return (x + 1, x.sin()) if self.training else x + 1
+        return self.outputs(self.drop(x) + 1) if self.training else x + 1
 
 
-def test_outputs_that_only_training_mode_has_are_told():
-    with pytest.warns(UserWarning, match="gives other outputs"):
-        anyjax.flax.source(More(), drawn(2, 4))
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize(
+    "outputs", [lambda x: (x, x.sin()), lambda x: x.sum(), lambda x: {"out": x}, lambda x: [x]]
+)
+def test_outputs_that_only_training_mode_has_are_refused(outputs, rate):
+    with pytest.raises(WrongSource, match=r"(?s)only training mode gives.*check=False"):
+        anyjax.flax.source(More(outputs, rate), drawn(2, 4))
 
 
 class Endless(nn.Module):

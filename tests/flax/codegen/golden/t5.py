@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 import jax
@@ -322,6 +323,10 @@ class T5ForConditionalGeneration(nnx.Module):
         return {"logits": lm_logits, "encoder_last_hidden_state": encoder_outputs}
 
 
+# Weights of PyTorch's that nothing here reads; * stands for a number.
+UNREAD = {"decoder.embed_tokens.weight", "encoder.embed_tokens.weight", "lm_head.weight"}
+
+
 def load_params(model, weights):
     """Fills the model from a state dict of PyTorch, or from a file or folder of safetensors."""
     if not isinstance(weights, dict):
@@ -329,21 +334,27 @@ def load_params(model, weights):
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
-    wrong = []
+    wrong, read = [], set()
     for path, variable in state:
         *home, name = map(str, path)
-        key = ".".join([*home, name])
-        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        own, key = (".".join([*home, x]) for x in (name, names.get(name, name)))
+        key = own if own in weights else key
+        read.add(key)
         if key not in weights:
             wrong.append(f"{key} is missing")
             continue
         value = jnp.asarray(weights[key])
-        if name == "kernel" and value.ndim > 1:
+        if name == "kernel" and key != own and value.ndim > 1:
             value = value.transpose(*range(2, value.ndim), 1, 0)
         if value.shape == variable.shape:
             variable[...] = value
         else:
             wrong.append(f"{key} has the shape {value.shape}, not {variable.shape}")
+    wrong += [
+        f"{name} has no place"
+        for name in weights
+        if name not in read and re.sub(r"\d+", "*", name) not in UNREAD
+    ]
     if wrong:
         raise ValueError("\n".join(["the weights do not fit:", *wrong]))
     nnx.update(model, nnx.from_flat_state(state))

@@ -54,22 +54,24 @@ def load_params(model, weights):
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
-    wrong = []
+    wrong, read = [], set()
     chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
     for path, variable in state:
         *home, name = (str(x) for i, x in enumerate(path) if path[:i] not in chains)
-        key = ".".join([*home, name])
-        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        own, key = (".".join([*home, x]) for x in (name, names.get(name, name)))
+        key = own if own in weights else key
+        read.add(key)
         if key not in weights:
             wrong.append(f"{key} is missing")
             continue
         value = jnp.asarray(weights[key])
-        if name == "kernel" and value.ndim > 1:
+        if name == "kernel" and key != own and value.ndim > 1:
             value = value.transpose(*range(2, value.ndim), 1, 0)
         if value.shape == variable.shape:
             variable[...] = value
         else:
             wrong.append(f"{key} has the shape {value.shape}, not {variable.shape}")
+    wrong += [f"{name} has no place" for name in weights if name not in read]
     if wrong:
         raise ValueError("\n".join(["the weights do not fit:", *wrong]))
     nnx.update(model, nnx.from_flat_state(state))

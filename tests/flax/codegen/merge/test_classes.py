@@ -200,3 +200,28 @@ def test_arguments_of_a_class_that_is_not_made():
     text, model = prepared(Either(Sizes()).eval(), (drawn(2, 6),))
     assert "nnx.LayerNorm(config.width, epsilon=config.eps, rngs=rngs)" in text
     assert_same_values(Either(Sizes()), model, (drawn(2, 6),))
+
+
+class Tree(nn.Module):
+    """Holds itself, twice at each depth."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.inner = nn.ModuleList([Tree(depth - 1) for _ in range(2 * (depth > 0))])
+
+    def forward(self, x):
+        return self.layer(x).tanh() + sum(part(x) for part in self.inner)
+
+
+def test_the_outermost_class_has_the_name():
+    module, x = Tree(2), drawn(3, 4)
+    text, model = prepared(module, [x])
+    assert_same_values(module, model, [x])
+    assert text.count("class Tree") == 3
+
+
+@pytest.mark.parametrize("name", ["Buffer", "nnx", "load_params"])
+def test_a_class_hides_nothing_of_the_file(name):
+    module, x = nn.Sequential(type(name, (Tree,), {})(0)), drawn(3, 4)
+    assert_same_values(module, prepared(module, [x])[1], [x])

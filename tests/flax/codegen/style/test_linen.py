@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import anyjax
-from anyjax.errors import Unsupported
 from tests.flax.codegen.models import CASES, MLP, drawn, ids
 from tests.flax.codegen.running import arrays, assert_same_values, leaves, loaded
 from tests.tolerance import assert_close
@@ -201,17 +200,20 @@ def test_names(make):
 
 
 class Scoped(torch.nn.Module):
-    def __init__(self):
+    """A submodule and a number with names that Linen's modules have themselves."""
+
+    def __init__(self, path=3):
         super().__init__()
-        self.scope = torch.nn.Linear(4, 4)
+        self.scope, self.path = torch.nn.Linear(4, 4), path
 
     def forward(self, x):
-        return self.scope(x)
+        return self.scope(x) * self.path
 
 
-def test_names_of_linen_s_own_are_refused():
-    with pytest.raises(Unsupported, match=r"scope, .*Linen"):
-        anyjax.flax.source(Scoped(), drawn(3, 4), style="linen")
+def test_names_of_linen_s_own():
+    module, inputs = torch.nn.Sequential(Scoped(), Scoped(2)).eval(), (drawn(3, 4),)
+    _, model, variables = prepared(module, inputs)
+    assert_same_values(module, lambda *x: model.apply(variables, *x), inputs)
 
 
 def test_a_folder_of_weights(tmp_path):

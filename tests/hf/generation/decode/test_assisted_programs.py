@@ -7,7 +7,7 @@ import torch
 
 import anyjax
 from anyjax.errors import Unsupported, WrongArguments
-from anyjax.hf.generation.job.job import Job
+from anyjax.hf.generation.job import run
 from tests.hf.generation.test_generate import built, padded
 from tests.models import tiny
 from tests.sampling import further
@@ -27,13 +27,13 @@ def near(name):
 @pytest.fixture
 def steps(monkeypatch):
     """How often each call ran the model after the prompt; None where nothing was drafted."""
-    seen, result = [], Job.output
+    seen, result = [], run.output
 
     def count(job, carry):
         seen.append(int(carry["blocks"]) if "blocks" in carry else None)
         return result(job, carry)
 
-    monkeypatch.setattr(Job, "output", count)
+    monkeypatch.setattr(run, "output", count)
     return seen
 
 

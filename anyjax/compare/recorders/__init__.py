@@ -1,0 +1,1 @@
+"""Calls of submodules, watched from outside."""

@@ -1,0 +1,1 @@
+"""Evaluating a graph of any framework: keys, origins of values, taps, places of errors."""

@@ -1,0 +1,1 @@
+"""A checkpoint's files, and what is wrong with them; needs neither torch nor JAX."""

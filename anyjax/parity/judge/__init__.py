@@ -1,1 +1,0 @@
-"""The judgement: forward passes, errors, and the parts at fault."""

@@ -1,1 +1,0 @@
-"""Rows of an unknown number: ``x[mask]``, ``nonzero``, ``split`` by traced sizes."""

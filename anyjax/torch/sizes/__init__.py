@@ -1,0 +1,1 @@
+"""Dimensions whose length is a traced number within a bound: ``x[mask]``, dynamic sizes."""
