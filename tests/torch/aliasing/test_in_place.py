@@ -141,7 +141,7 @@ def of_open_sizes():
             yield pytest.param(op, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("op", of_open_sizes())
+@pytest.mark.parametrize("op", list(of_open_sizes()))
 def test_operators_take_open_sizes(op):
     """Every operator of torch's database that writes in place, on a tensor of rows to come."""
     sample = sample_of(op)
