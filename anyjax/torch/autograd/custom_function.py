@@ -251,7 +251,7 @@ class Call:
         """Returns the derivative; what the programs read besides is added to the operands."""
         from anyjax.torch.autograd.derivative import Rules, traced
 
-        spec = lambda x: jax.ShapeDtypeStruct(x.shape, array_of(x).dtype)
+        spec = lambda x: jax.ShapeDtypeStruct(array_of(x).shape, array_of(x).dtype)
         inputs, outs = [*map(spec, self.inputs)], [*map(spec, self.outs)]
         patterns = [(True,) * len(outs)]
         if not self.ctx._zeros and len(outs) <= MANY:

@@ -110,7 +110,10 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
             if patch.of_classes:
                 replacement: Any = Property(patch, active)
             else:
-                replacement = replaced(patch, getattr(owner, name, owner), active)
+                function = getattr(owner, name, owner)
+                if function.__hash__ is None:  # a method that pybind11 made
+                    function = function.__func__
+                replacement = replaced(patch, function, active)
             originals.append((owner, name, vars(owner).get(name, ABSENT), replacement))
             setattr(owner, name, replacement)
         yield
@@ -129,7 +132,23 @@ def patched() -> contextlib.AbstractContextManager:
 @functools.lru_cache(1)
 def _loaded(modules: int, table: tuple[int, int]) -> list[Patch]:
     """The patches of what is loaded while there are this many modules."""
-    return [p for t, p in PATCHES.items() if t.module in sys.modules and t.exists]
+    patches = [p for t, p in PATCHES.items() if t.module in sys.modules and t.exists]
+    return [*patches, *_imported(patches)]
+
+
+OWN = {"torch", "functorch", "transformers", "jax", "anyjax"}  # with targets of their own
+
+
+def _imported(patches: list[Patch]) -> Iterator[Patch]:
+    """Yields a patch for each name under which a package has imported a target of torch."""
+    owned = [p for p in patches if p.target.package == "torch" and inspect.ismodule(p.target.place)]
+    originals = {id(vars(p.target.place).get(p.target.name, p)): p for p in owned}
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] not in OWN and inspect.ismodule(module):
+            for alias, value in [*vars(module).items()]:
+                if patch := originals.get(id(value)):
+                    where = Target(f"{name}:", alias, patch.target.feature)
+                    yield dataclasses.replace(patch, target=where, probe=None)
 
 
 CHECKED: set[Target] = set()

@@ -17,7 +17,7 @@ from anyjax.torch.aliasing import in_place
 from anyjax.torch.autograd import backward, custom_function, hooks, requires_grad
 from anyjax.torch.compat.patches import replaces
 from anyjax.torch.control_flow.higher_order import checkpoint
-from anyjax.torch.core import diagnostics, dispatcher, private
+from anyjax.torch.core import diagnostics, dispatcher, private, pytrees, sizes
 from anyjax.torch.core.lifting import inner, is_traced
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent import assertions
@@ -73,6 +73,15 @@ def scaled_dot_product_attention(original, *args, **kwargs):
     if isinstance(kwargs.get("is_causal"), torch.SymBool):
         kwargs["is_causal"] = bool(kwargs["is_causal"])
     return original(*args, **kwargs)
+
+
+@replaces(private.SCRIPT)
+def scripted(original, self, *args, **kwargs):
+    """Runs a scripted function, by its Python where sizes are open: scripts count with numbers."""
+    leaves, _ = pytrees.flatten((args, kwargs))
+    if any(sizes.symbolic(x.shape if isinstance(x, torch.Tensor) else [x]) for x in leaves):
+        return getattr(self, "_torchdynamo_inline", partial(original, self))(*args, **kwargs)
+    return original(self, *args, **kwargs)
 
 
 @replaces(

@@ -175,6 +175,7 @@ ATTRIBUTES = {
     "_concrete_type": MODULES,
     "_orig_mod": MODULES,
     "_torchdynamo_orig_callable": MODULES,
+    "_torchdynamo_inline": "torch.jit.script of open sizes",
     "_torchdynamo_disable": COMPILE,
     "_extended_shape": "torch.distributions.Dirichlet",
 }
@@ -189,6 +190,7 @@ BATCH_NORM = target(
     "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
+SCRIPT = target("torch:_C.ScriptFunction", "__call__", "torch.jit.script of open sizes")
 SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
 FLEX_DEVICE = target("torch.nn.attention.flex_attention", "_validate_device", "flex_attention")
 READING = "torch.load inside forward"

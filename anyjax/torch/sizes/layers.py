@@ -240,7 +240,8 @@ def index_put(
         return Counted(call.op(x.tensor, items, call.sizes.fill(spread), add), x.dims)
     axis, length = axes[0], x.tensor.shape[axes[0]]
     counts = call.sizes.fill(Counted(torch.ones_like(items[axis], dtype=torch.bool), dims), False)
-    items[axis] = torch.where(counts, items[axis] % max(length, 1), length)
+    place = torch.where(items[axis] < 0, items[axis] + length, items[axis])
+    items[axis] = torch.where(counts, place, length)
     longer = aten.constant_pad_nd(x.tensor, [0, 0] * (len(x.dims) - axis - 1) + [0, 1])
     return Counted(call.op(longer, items, spread.tensor).narrow(axis, 0, length), x.dims)
 

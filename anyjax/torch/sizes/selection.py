@@ -77,11 +77,11 @@ def _sorted_first(run: Run, mask: torch.Tensor) -> tuple[Any, list[JaxTensor]]:
         Length(count.array, math.prod(shape), diagnostics.where(), shape, 0, mask.origins)
     )
     indices, rest = [], order
-    for length in reversed(mask.shape):
+    for length in reversed(mask.shape[1:]):
         length = max(length, 1)  # of none there are no places
-        indices.append(rest % length if mask.dim() > 1 else rest)
+        indices.append(rest % length)
         rest = rest // length
-    return size, indices[::-1]
+    return size, [rest, *indices[::-1]][: mask.dim()]
 
 
 def nonzero(run: Run, op: OpOverload, x: torch.Tensor) -> Any:

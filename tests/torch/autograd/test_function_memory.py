@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.open_sizes import with_open_rows
+from tests.tolerance import assert_close
 from tests.torch.autograd.test_custom_function import Returned
 from tests.torch.beside_torch import assert_same_gradients
 
@@ -82,3 +84,38 @@ class Filled(torch.autograd.Function):
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x[1], lambda x: x.view(-1)[6:]])
 def test_a_result_that_was_written_to(view):
     assert_same_gradients(lambda x: Filled.apply(x, view), X)
+
+
+class Cut(torch.autograd.Function):
+    """Its backward writes to chosen elements, and reads a size."""
+
+    @staticmethod
+    def forward(ctx, x, rows):
+        ctx.save_for_backward(x)
+        ctx.rows = rows
+        return x.clamp(min=0.0) ** 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        slope = torch.zeros_like(x)
+        slope[x > 0.2] = x[x > 0.2] * 3
+        return slope * grad * ctx.rows, None
+
+
+def slope_of(function):
+    def slope(x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(function(x).sum(), x, create_graph=True)[0]
+
+    return slope
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_open_sizes(gradient):
+    rows = np.array([[0.5, -1.0], [0.1, 2.0], [0.3, 0.7]], np.float32)
+    function = lambda x: Cut.apply(x * 2, x.shape[0]) * x
+    slope = slope_of(function)
+    want = slope_of(slope) if gradient else slope
+    out = with_open_rows(slope, rows, gradient=gradient)
+    assert_close(out, want(torch.from_numpy(rows)).detach().numpy(), reduction=4)
