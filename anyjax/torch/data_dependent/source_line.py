@@ -19,20 +19,27 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
     """Returns the innermost statement whose test is on this line; none inside a ``try``, whose
     handlers would see what is raised.
     """
-    code = ORIGINAL.get(code, code)
-    first = code.co_firstlineno
-    lines = linecache.getlines(code.co_filename)[first - 1 :]  # inspect's way visits all modules
-    block = lines if code.co_name == "<module>" else inspect.getblock(lines)
-    try:
-        tree = ast.parse(textwrap.dedent("".join(block)))
-    except SyntaxError:
+    tree = tree_of(code)
+    if tree is None:
         return None
-    line -= first - 1
+    line -= ORIGINAL.get(code, code).co_firstlineno - 1
     caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
     every = (_assertion(x) for x in ast.walk(tree) if x not in caught)
     tests = [x for x in every if isinstance(x, (ast.If, ast.Assert))]
     enclosing = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
     return enclosing[-1] if enclosing else None
+
+
+@lru_cache(None)
+def tree_of(code: CodeType) -> ast.Module | None:
+    """Returns the source of a function, whose first line is 1; None where there is none."""
+    code = ORIGINAL.get(code, code)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]  # inspect visits all
+    block = lines if code.co_name == "<module>" else inspect.getblock(lines)
+    try:
+        return ast.parse(textwrap.dedent("".join(block)))
+    except SyntaxError:
+        return None
 
 
 def _assertion(node: ast.AST) -> ast.AST:

@@ -1,3 +1,4 @@
+import jax
 import numpy as np
 import pytest
 import torch
@@ -75,6 +76,39 @@ class Others(nn.Module):
 def test_other_questions_are_answered_as_ever():
     np.testing.assert_array_equal(anyjax.from_torch(Others())(ONES), ONES)
     assert not torch.compiler.is_compiling()
+
+
+class Keeping(nn.Module):
+    """What the last call has left, where torch compiles."""
+
+    size = 0
+
+    def forward(self, x, groups):
+        if torch.compiler.is_compiling():
+            pass
+        elif torch.jit.is_scripting():
+            self.size = 1
+        else:
+            if x.dim() == 1:
+                self.size = int(groups.max().item() + 1)
+        return torch.zeros(self.size, dtype=x.dtype).index_add(0, groups, x)
+
+
+class KeepingShort(Keeping):
+    def forward(self, x, groups):
+        if not torch.compiler.is_compiling():
+            self.size = int(groups.max()) + 1
+        return torch.zeros(self.size, dtype=x.dtype).index_add(0, groups, x)
+
+
+@pytest.mark.parametrize("kind", [Keeping, KeepingShort])
+def test_attributes_that_are_used_are_computed(kind):
+    x, groups = np.arange(5, dtype=np.float32), np.array([0, 2, 2, 1, 0], np.int32)
+    module, model = kind(), anyjax.from_torch(kind())
+    want = module(torch.from_numpy(x), torch.from_numpy(groups)).numpy()
+    assert_close(model.apply({}, x, groups, mutable=True)[0], want, reduction=4)
+    out = jax.jit(model.apply)({}, x, groups)
+    assert_close(out.values[: int(out.length)], want, reduction=4)
 
 
 SIZES = dict(vocab_size=60, d_model=16, encoder_layers=1, decoder_layers=1)
