@@ -34,6 +34,7 @@ def flags_of_xla(*wanted: str) -> str:
 if "jax" not in sys.modules:  # its configuration is read when it is imported
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ["JAX_NUM_CPU_DEVICES"] = "8"
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # one answer on all processors
     # Most tests only compile: LLVM does no more than it must, and one module holds all kernels.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     if "XLA_FLAGS" not in os.environ:  # workers inherit the answer

@@ -168,18 +168,15 @@ def min_first_scale(low, high, dtype):
     return np.float32(2.0 ** np.iinfo(dtype).bits - 1) / (high - low)
 
 
-def min_first(x, low, count, dtype):
-    """Returns MIN_FIRST's integers from 0 on: TensorFlow rounds both terms of signed ones."""
-    if np.iinfo(dtype).min == 0:
-        return away(x * count - low * count)
+def min_first(x, low, count):
+    """Returns MIN_FIRST's integers from 0 on: both terms are rounded."""
     return away(x * count) - away(low * count)
 
 
-def scaled_steps(low, high, least, most, even):
-    """Returns SCALED's range and its steps per 1; ``even`` takes the larger end on both sides."""
-    if even:
-        top = jnp.maximum(jnp.abs(low), jnp.abs(high))
-        return (-top if least else low * 0), top, (most - least) / (2 if least else 1) / top
+def scaled_steps(low, high, least, most):
+    """Returns SCALED's range and its steps per 1; oneDNN's kernel, which TensorFlow takes on some
+    processors, has another where halves go to even.
+    """
     largest = np.finfo(np.float32).max
     counts = [jnp.where(x * y > 0, x / y, largest) for x, y in ((least, low), (most, high))]
     count = jnp.minimum(*counts)
@@ -201,15 +198,14 @@ def quantize(
     least, most, half = limits(T)
     count = high
     if mode == "SCALED":
-        even = round_mode == "HALF_TO_EVEN" and not narrow_range
         least += narrow_range
-        low, high, count = scaled_steps(low, high, least, most, even)
+        low, high, count = scaled_steps(low, high, least, most)
     bottom, top, count = (per_axis(v, input, axis) for v in (low, high, count))
     x = jnp.clip(input, bottom, top)
     if mode == "SCALED":
         out = (jnp.round if round_mode == "HALF_TO_EVEN" else away)(x * count)
     elif mode == "MIN_FIRST":
-        out = min_first(x, bottom, min_first_scale(bottom, top, T), T) + least
+        out = min_first(x, bottom, min_first_scale(bottom, top, T)) + least
     else:
         out = away((x - bottom) * ((most - least) / (top - bottom)) - half)
     return jnp.clip(out, least, most).astype(T), low, high

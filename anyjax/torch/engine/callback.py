@@ -1,11 +1,12 @@
 """``on_missing="callback"``: an operator without a lowering runs in torch, on the CPU, as a
-callback of the compiled program. Its gradient is torch's own.
+callback of the compiled program. Its gradients are torch's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,8 +15,8 @@ from torch.utils._pytree import tree_unflatten
 
 from anyjax import warn_once
 from anyjax.dtypes import is_float
-from anyjax.errors import DataDependent, TorchCallback, WrongArguments
-from anyjax.torch.core import diagnostics, dtypes, interop, strides
+from anyjax.errors import DataDependent, TorchCallback, Unsupported, WrongArguments
+from anyjax.torch.core import diagnostics, dtypes, interop, sizes, strides
 from anyjax.torch.core.lifting import array_of
 from anyjax.torch.core.pytrees import flatten, map_tensors
 from anyjax.torch.core.tensor import JaxTensor, origins_of
@@ -50,11 +51,8 @@ class Callback:
                 do="register a shape function (torch.library.register_fake), or a lowering",
             ) from error
 
-    def run(self, seed, arrays, grad=()):
-        """(tensors given, outputs) of torch's kernel; those at ``grad`` ask for a gradient."""
-        tensors = [interop.to_torch(a).to(d) for a, d in zip(arrays, self.given)]
-        for i in grad:
-            tensors[i].requires_grad_()
+    def run(self, seed: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns the outputs of torch's kernel."""
         full = list(self.static)
         for place, tensor in zip(self.places, tensors):
             full[place] = tensor
@@ -63,26 +61,77 @@ class Callback:
             if seed is not None:
                 torch.manual_seed(int(seed))
             out = self.op(*args, **kwargs)
-        return tensors, [x for x in flatten(out)[0] if isinstance(x, torch.Tensor)]
+        return [x for x in flatten(out)[0] if isinstance(x, torch.Tensor)]
 
-    def forward(self, seed, *arrays):
-        """Host side: arrays to arrays."""
+
+class Computed(NamedTuple):
+    """What torch computes of tensors: an operator, its derivative, the derivative of that, ...
+
+    Attributes:
+      run: ``run(seed, tensors)``, the results.
+      given: the dtypes of the tensors, and ``out`` those of the results.
+      specs: the results as JAX has them.
+    """
+
+    run: Callable[[Any, list[torch.Tensor]], Sequence[torch.Tensor]]
+    given: list[torch.dtype]
+    out: list[torch.dtype]
+    specs: list[jax.ShapeDtypeStruct]
+
+    def __call__(self, seed: jax.Array | None, arrays: Sequence[jax.Array]) -> Sequence[jax.Array]:
+        """Returns the results, with gradients of any order."""
+
+        @jax.custom_vjp
+        def primal(seed, arrays):
+            return jax.pure_callback(
+                off_thread(self.on_host), self.specs, seed, *arrays, vmap_method="sequential"
+            )
+
+        def backward(saved, cotangents):
+            seed, arrays = saved
+            pull = self.derivative(arrays)
+            moving = [c for c, s in zip(cotangents, self.specs) if is_float(s.dtype)]
+            grads = iter(pull(seed, [*arrays, *moving]))
+            zero = lambda a: np.zeros(a.shape, jax.dtypes.float0)
+            none = None if seed is None else zero(seed)
+            return none, [next(grads) if is_float(a.dtype) else zero(a) for a in arrays]
+
+        primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
+        return primal(seed, arrays)
+
+    def on_host(self, seed: Any, *arrays: Any) -> list[np.ndarray]:
+        tensors = [interop.to_torch(a).to(d) for a, d in zip(arrays, self.given)]
         with torch.no_grad():
-            return [to_numpy(x) for x in self.run(seed, arrays)[1]]
+            return [to_numpy(x) for x in self.run(seed, tensors)]
 
-    def backward(self, seed, cotangents, *arrays):
-        """Host side: the gradients of the floating-point arrays."""
-        float_places = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
-        tensors, outs = self.run(seed, arrays, float_places)
-        used = [i for i, x in enumerate(outs) if x.requires_grad]
-        grads = torch.autograd.grad(
-            [outs[i] for i in used],
-            [tensors[i] for i in float_places],
-            [interop.to_torch(cotangents[i]).to(outs[i].dtype) for i in used],
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        return [to_numpy(g) for g in grads]
+    def derivative(self, arrays: Sequence[jax.Array]) -> Computed:
+        """Returns what computes the gradients of the floating-point arrays, of these and of the
+        results' gradients.
+        """
+        inputs = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
+        outputs = [i for i, s in enumerate(self.specs) if is_float(s.dtype)]
+
+        def pull(seed: Any, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+            follows = any(x.requires_grad for x in tensors)  # a derivative of this one is computed
+            operands, grads = tensors[: len(arrays)], tensors[len(arrays) :]
+            with torch.enable_grad():
+                for i in inputs:
+                    x = operands[i]
+                    operands[i] = x if x.requires_grad else x.detach().requires_grad_()
+                outs = self.run(seed, operands)
+                used = [(outs[i], g) for i, g in zip(outputs, grads) if outs[i].requires_grad]
+                return torch.autograd.grad(
+                    [out for out, _ in used],
+                    [operands[i] for i in inputs],
+                    [grad for _, grad in used],
+                    allow_unused=True,
+                    materialize_grads=True,
+                    create_graph=follows,
+                )
+
+        given = self.given + [self.out[i] for i in outputs]
+        specs = [jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i in inputs]
+        return Computed(pull, given, [self.given[i] for i in inputs], specs)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -115,32 +164,17 @@ def call_torch(op, args, kwargs, key) -> Any:
     call = Callback(op, args, kwargs)
     arrays, call.arrays = call.arrays, []  # the program keeps the call, not tracers
     outs = [x for x in flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
-    spec = lambda shape, dtype: jax.ShapeDtypeStruct(tuple(shape), dtype)
-    specs = [spec(t.shape, dtypes.to_jax(t.dtype)) for t in outs]
-    gradient_shapes = [spec(a.shape, a.dtype) for a in arrays if is_float(a.dtype)]
-    seed = jax.random.bits(key, dtype=np.uint32) if key is not None else None
-
-    @jax.custom_vjp
-    def primal(seed, arrays):
-        return jax.pure_callback(
-            off_thread(call.forward), specs, seed, *arrays, vmap_method="sequential"
+    if any(sizes.symbolic(x.shape) for x in outs):
+        raise Unsupported(
+            f"{op} runs in torch as a callback, and its result has an open size",
+            where=diagnostics.where(),
+            why="a callback is told the shapes of its results when the program is compiled",
+            do="leave that size out of shapes=, or register a lowering of the operator",
         )
-
-    def backward(saved, cotangents):
-        seed, arrays = saved
-        cotangents = [c if is_float(s.dtype) else np.zeros(()) for c, s in zip(cotangents, specs)]
-        grads = iter(
-            jax.pure_callback(
-                off_thread(call.backward), gradient_shapes, seed, cotangents, *arrays,
-                vmap_method="sequential",
-            )
-        )  # fmt: skip
-        zero = lambda a: np.zeros(a.shape, jax.dtypes.float0)
-        none = None if seed is None else zero(seed)
-        return none, [next(grads) if is_float(a.dtype) else zero(a) for a in arrays]
-
-    primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
-    results = iter(zip(primal(seed, arrays), outs))
+    specs = [jax.ShapeDtypeStruct(tuple(t.shape), dtypes.to_jax(t.dtype)) for t in outs]
+    computed = Computed(call.run, call.given, [t.dtype for t in outs], specs)
+    seed = jax.random.bits(key, dtype=np.uint32) if key is not None else None
+    results = iter(zip(computed(seed, arrays), outs))
     origins = origins_of(flatten((args, kwargs))[0])
 
     def wrap(_):

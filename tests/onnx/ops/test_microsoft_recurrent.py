@@ -14,8 +14,10 @@ RNG = np.random.default_rng(4)
 @pytest.mark.parametrize("columns", [False, True])
 def test_dynamic_quantize_lstm(dtype, direction, columns):
     ways, size, gates = 2 if direction == "bidirectional" else 1, 8, 32
-    limits = np.iinfo(dtype)
-    integers = lambda *shape: RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    low, high = (
+        (0, 256) if dtype is np.uint8 else (-64, 64)
+    )  # 7 bits: onnxruntime saturates without VNNI
+    integers = lambda *shape: RNG.integers(low, high, shape).astype(dtype)
     scales = (ways, gates) if columns else (ways,)
     scale = lambda: RNG.uniform(0.002, 0.004, scales).astype(np.float32)
     zero = np.full(scales, 0 if columns else 3, dtype)  # all that onnxruntime has

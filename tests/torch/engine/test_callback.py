@@ -9,6 +9,7 @@ import torch
 import anyjax
 from anyjax.errors import DataDependent, MissingOps, TorchCallback, WrongArguments
 from anyjax.torch.engine import callback
+from tests.tolerance import assert_close
 
 X = np.linspace(0.5, 2, 6, dtype=np.float32).reshape(2, 3)
 
@@ -118,3 +119,45 @@ def test_a_result_of_unknown_shape_is_refused(ops):
 def test_another_word_is_refused():
     with pytest.raises(WrongArguments, match="on_missing='ignore'"):
         anyjax.from_torch(torch.nn.ReLU(), on_missing="ignore")
+
+
+def test_derivatives_of_derivatives():
+    """An operator whose derivative, and the derivative of that, are operators of their own."""
+    library = torch.library.Library("callback_orders", "FRAGMENT")
+    numpy = lambda *tensors: [x.detach().numpy() for x in tensors]
+    kernels = {
+        "sine": lambda x: np.sin(*numpy(x)),
+        "slope": lambda g, x: numpy(g)[0] * np.cos(*numpy(x)),
+        "curve": lambda g, x: -numpy(g)[0] * np.sin(*numpy(x)),
+    }
+    for name, kernel in kernels.items():
+        tensors = ", ".join(f"Tensor {x}" for x in ("g", "x")[name == "sine" :])
+        library.define(f"{name}({tensors}) -> Tensor")
+        library.impl(name, lambda *x, kernel=kernel: torch.from_numpy(kernel(*x)), "CPU")
+        fake = lambda *x: torch.empty_like(x[-1])
+        torch.library.register_fake(f"callback_orders::{name}", fake, lib=library)
+    ops = torch.ops.callback_orders
+    for name, back in {
+        "sine": lambda ctx, g: ops.slope(g, *ctx.inputs),
+        "slope": lambda ctx, g: (
+            ops.slope(g, ctx.inputs[1]),
+            ops.curve(g * ctx.inputs[0], ctx.inputs[1]),
+        ),
+    }.items():
+        keep = lambda ctx, inputs, output: setattr(ctx, "inputs", inputs)
+        torch.library.register_autograd(
+            f"callback_orders::{name}", back, setup_context=keep, lib=library
+        )
+
+    def force(x, weight):
+        x = x.requires_grad_()
+        energy = ops.sine(x * weight).pow(2).sum()
+        return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    weight = X[::-1] / 2
+    with pytest.warns(TorchCallback):
+        got = jax.jit(jax.grad(lambda w: model_of(force)(X, w).sum()))(weight)
+    leaf = torch.tensor(weight).requires_grad_()
+    force(torch.tensor(X), leaf).sum().backward()
+    assert_close(got, leaf.grad.numpy(), reduction=10)
+    library._destroy()
