@@ -25,6 +25,7 @@ OPERATORS = {  # whose own names it does not know
 }
 DIVISIONS = {"__itruediv__": "div_", "__idiv__": "div_", "__imod__": "remainder_"}
 DIVISIONS |= {"__ifloordiv__": "floor_divide_", "__ipow__": "pow_"}
+ACTIVATIONS = {functional.hardsigmoid, functional.hardswish, functional.hardtanh}
 SIZES = {"resize_", "as_strided_"}
 DRAWS = {"exponential_", "geometric_", "cauchy_", "log_normal_"}  # torch's take no generator
 
@@ -52,9 +53,9 @@ def resized_as(self: torch.Tensor, other: torch.Tensor, **kwargs) -> torch.Tenso
     return counted(torch.Tensor.resize_, self, other.shape, **kwargs)
 
 
-def hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
-    """``hardsigmoid`` of torch, whose steps in place take no tensor of open sizes."""
-    out = functional.hardsigmoid(input)
+def activation(original: Callable, input: torch.Tensor, *args, inplace=False, **kwargs) -> Any:
+    """``original(input, ...)``, whose steps in place take no tensor of open sizes."""
+    out = original(input, *args, **kwargs)
     return input.copy_(out) if inplace else out
 
 
@@ -62,8 +63,8 @@ def hardsigmoid(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
 def known(func: Callable) -> Callable:
     """Returns the function, or one that does the same in a way that functionalization knows."""
     func = OPERATORS.get(func, func)
-    if func is functional.hardsigmoid:
-        return hardsigmoid
+    if func in ACTIVATIONS:
+        return wraps(func)(partial(activation, func))
     name = getattr(func, "__name__", "")
     if name == "resize_as_":
         return wraps(func)(resized_as)

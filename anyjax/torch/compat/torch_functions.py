@@ -23,6 +23,7 @@ from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent import assertions
 
 ONE = torch.ones(1, 1)
+LARGE = 1009
 
 
 @replaces(*private.LOAD)
@@ -82,6 +83,18 @@ def scripted(original, self, *args, **kwargs):
     if any(sizes.symbolic(x.shape if isinstance(x, torch.Tensor) else [x]) for x in leaves):
         return getattr(self, "_torchdynamo_inline", partial(original, self))(*args, **kwargs)
     return original(self, *args, **kwargs)
+
+
+@replaces(*private.EINSUM_PATH)
+def contract_path(original, equation, *operands, shapes=False, **options):
+    """Returns the order in which einsum multiplies; an open size is taken for a large one."""
+    lengths = operands if shapes else [getattr(x, "shape", ()) for x in operands]
+    if not isinstance(equation, str) or not any(map(sizes.symbolic, lengths)):
+        return original(equation, *operands, shapes=shapes, **options)
+    large = {str(n): LARGE + i for i, n in enumerate(n for x in lengths for n in x)}
+    stand_ins = [tuple(large[str(n)] if sizes.symbolic(n) else n for n in x) for x in lengths]
+    first, rest = original(equation, *stand_ins, shapes=True, **options)
+    return ([*operands] if options.get("einsum_call") else first), rest
 
 
 @replaces(

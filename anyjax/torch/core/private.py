@@ -190,6 +190,10 @@ BATCH_NORM = target(
     "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
+EINSUM_PATH = [
+    target(owner, "contract_path", "einsum of open sizes")
+    for owner in ("opt_einsum", "opt_einsum.contract:")
+]
 SCRIPT = target("torch:_C.ScriptFunction", "__call__", "torch.jit.script of open sizes")
 SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
 FLEX_DEVICE = target("torch.nn.attention.flex_attention", "_validate_device", "flex_attention")

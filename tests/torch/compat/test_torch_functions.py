@@ -106,9 +106,10 @@ def gate(x):
     "function",
     [
         lambda x: sums(gate(x), torch.arange(x.shape[0]) // 2, size=x.shape[0]),
+        lambda x: torch.einsum("ab,bc,cd,ad->ad", x, torch.ones(3, 5), torch.ones(5, 3), x),
         lambda x: attend(x[None], x[None], x[None], is_causal=x.shape[0] > 1)[0],
     ],
-    ids=["scripts", "imported"],
+    ids=["scripts", "einsum", "imported"],
 )
 def test_open_sizes_as_numbers(function, gradient):
     rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
