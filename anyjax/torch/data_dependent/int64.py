@@ -119,13 +119,15 @@ class Operation(NamedTuple):
 
     def moved(self) -> int:
         """Returns the limit of all arguments together."""
-        limits = [1]
+        limits = [int("ones" in self.name)]
+        makes = self.name.endswith("_like") or self.name.startswith("new_")  # of a shape alone
         for value in (*self.args, *self.kwargs.values()):
             if value is True or isinstance(value, str):
                 return self.mixed()  # it adds up
             filled = self.name in FILLS and isinstance(value, NUMBERS)
             items = value if isinstance(value, (list, tuple)) else [value]
-            limits += [limit_of(x) for x in items if filled or isinstance(x, torch.Tensor)]
+            read = [x for x in items if filled or (isinstance(x, torch.Tensor) and not makes)]
+            limits += map(limit_of, read)
         return max(limits)
 
     def limit(self, place: int) -> int:

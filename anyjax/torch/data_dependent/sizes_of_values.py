@@ -176,6 +176,8 @@ def size_of(tensor: torch.Tensor) -> torch.SymInt | None:
     bound = most(number) if _is_integer(tensor) else None
     if bound is None:
         return None
+    if bound.proven and bound.number == 0:
+        return sizes.to_torch((0,))[0]
     array = number.array
     if id(array) not in trace.chosen:
         scalar = array.reshape(())
