@@ -81,6 +81,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "anyjax.torch.data_dependent": (
         ("int64", "source_line", "split_of_concat", "traced_index", "traced_numbers"),
+        ("returns",),
         ("assertions", "overflow_guards", "rewriting", "sizes_of_values", "split_by_values"),
         ("statements",),
         ("value_queries",),

@@ -125,7 +125,9 @@ def variational(name: str) -> Example:
             out = self.model(x)
             return out.mean, out.variance
 
-    return Example(Moments(), lambda others: (torch.rand(6 + others, 2),), {"x": "rows, _"})
+    module = Moments()
+    module(torch.rand(6, 2))  # which draws the parameters of its distribution
+    return Example(module, lambda others: (torch.rand(6 + others, 2),), {"x": "rows, _"})
 
 
 ACQUISITIONS = {

@@ -20,13 +20,14 @@ import jax
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from anyjax.errors import AnyjaxError, ForwardFailed
+from anyjax.errors import AnyjaxError, ForwardFailed, Unsupported
 from anyjax.torch.aliasing.no_grad_views import functional, of_one_memory
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.lifting import array_of, inner, lift, put
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient, origins_of
 
+ORDERS = 2  # of derivatives of a function whose backward calls itself
 MANY = 3  # outputs whose gradients may be None or not: a program for each combination
 
 
@@ -258,7 +259,15 @@ class Call:
             patterns = [x for x in product((False, True), repeat=len(outs)) if any(x)]
             patterns.sort(key=sum, reverse=True)
 
+        stack, function = current_trace.trace().backwards, self.function.backward
+
         def back() -> dict[tuple[bool, ...], Any]:
+            if stack.count(function) >= ORDERS:
+                raise Unsupported(
+                    f"a derivative of order {ORDERS + 1} of {self.function.name}",
+                    why="its backward calls it, so that each order has one more",
+                    do="give it a jvp, or compute it by operators of torch",
+                )
             chosen = lambda pattern: [x for x, on in zip(outs, pattern) if on]
             return {x: traced(partial(self.pull, x), chosen(x), operands) for x in patterns}
 
@@ -270,8 +279,8 @@ class Call:
 
     def pull(self, pattern: tuple[bool, ...], *cotangents: jax.Array) -> list[jax.Array]:
         """Returns the gradients of the inputs, by backward; torch's are JAX's conjugates."""
-        rest = iter(cotangents)
-        with current_trace.trace().inside(), torch.enable_grad():
+        rest, trace = iter(cotangents), current_trace.trace()
+        with trace.inside(), torch.enable_grad(), running(trace, self.function.backward):
             grads = [*map(self.nothing, self.leaves)]
             for place, on in zip(self.places, pattern):
                 grads[place] = moving(next(rest).conj(), self.leaves[place]) if on else None
@@ -301,6 +310,16 @@ class Call:
             leaves, _ = self.function.flat(out if isinstance(out, tuple) else (out,))
             outs = [(self.leaves[i], leaves[i]) for i in self.places]
             return [array_of(zeros(x) if t is None else t.to(x.dtype)) for x, t in outs]
+
+
+@contextlib.contextmanager
+def running(trace: Any, backward: Callable) -> Iterator[None]:
+    """While the backward of a function runs."""
+    trace.backwards.append(backward)
+    try:
+        yield
+    finally:
+        trace.backwards.pop()
 
 
 def shares_memory(one: torch.Tensor, other: object) -> bool:

@@ -50,13 +50,13 @@ def keeps(code: CodeType, statement: ast.If) -> bool:
     if asks.removeprefix("not ").rpartition(".")[2].removesuffix("()") not in ASKED_THROUGH:
         return False
     attributes = [x for top in branch for x in ast.walk(top) if isinstance(x, ast.Attribute)]
-    made = {ast.unparse(x) for x in attributes if isinstance(x.ctx, ast.Store)}
-    after = [
+    stored = {ast.unparse(x) for x in attributes if isinstance(x.ctx, ast.Store)}
+    later = [
         x
         for x in ast.walk(tree_of(code) or ast.Module([], []))
         if isinstance(x, ast.Attribute) and x.lineno > (statement.end_lineno or 0)
     ]
-    return any(isinstance(x.ctx, ast.Load) and ast.unparse(x) in made for x in after)
+    return any(isinstance(x.ctx, ast.Load) and ast.unparse(x) in stored for x in later)
 
 
 def makes_default(statement: ast.If) -> bool:

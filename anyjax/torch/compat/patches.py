@@ -141,8 +141,10 @@ OWN = {"torch", "functorch", "transformers", "jax", "anyjax"}  # with targets of
 
 def _imported(patches: list[Patch]) -> Iterator[Patch]:
     """Yields a patch for each name under which a package has imported a target of torch."""
-    owned = [p for p in patches if p.target.package == "torch" and inspect.ismodule(p.target.place)]
-    originals = {id(vars(p.target.place).get(p.target.name, p)): p for p in owned}
+    targets = [
+        p for p in patches if p.target.package == "torch" and inspect.ismodule(p.target.place)
+    ]
+    originals = {id(vars(p.target.place).get(p.target.name, p)): p for p in targets}
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] not in OWN and inspect.ismodule(module):
             for alias, value in [*vars(module).items()]:

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from anyjax.errors import DataDependent
+from anyjax.torch.control_flow import branches
 from anyjax.torch.control_flow.moving import NUMBERS, Moving, Names, same, tensor
 from anyjax.torch.core import private, sizes
 from anyjax.torch.core.lifting import array_of
@@ -39,8 +40,11 @@ class Joined(Moving):
 
     def run(self, test: torch.Tensor) -> tuple:
         """Returns the values of the names after the statement; assigns the attributes."""
-        for way in self.ways:
-            self.probed(partial(self.probe, way), self.tensors())
+        raised = [x for x in (self.raised(way) for way in self.ways) if x is not None]
+        if len(raised) == len(self.ways):
+            raise raised[0]
+        if raised:
+            return self.without(test, raised[0])
         self.kinds = [self.kind(place, x) for place, x in enumerate(zip(*self.found))]
         ways = [partial(self.way, x) for x in self.ways]
         rest = iter(private.cond_op((test != 0).reshape(()), *ways, tuple(self.tensors())))
@@ -59,6 +63,46 @@ class Joined(Moving):
         self.statement.assign(slots)
         return tuple(slots[: self.count])
 
+    def raised(self, way: Callable) -> Exception | None:
+        """Finds out the kinds of what a way gives; returns the error in which it ends."""
+        self.found.append([])
+        try:
+            self.probed(partial(self.probe, way), self.tensors())
+        except Exception as error:
+            if not branches.is_raised(error):
+                raise
+            return error
+        return None
+
+    def without(self, test: torch.Tensor, error: Exception) -> tuple:
+        """Returns what the way gives that raises nothing, NaN where the other one is gone."""
+        first = bool(self.found[0])
+        holds = (test != 0 if first else test == 0).reshape(())
+        entered = {*map(id, self.leaves)}
+        values = self.statement.after(self.ways[not first], self.given[: self.count])[1]
+        leaves, structure = flatten(self.dropped(values))
+        new = [
+            i for i, x in enumerate(leaves) if id(x) not in entered and isinstance(x, torch.Tensor)
+        ]
+        floats = [i for i in new if leaves[i].is_floating_point() or leaves[i].is_complex()]
+        if not floats:
+            raise self.statement.refused(f"one of its two ways raises {error}") from error
+        for i in floats:
+            leaves[i] = torch.where(holds, leaves[i], torch.nan)
+        return tuple(tree_unflatten(leaves, structure))
+
+    def after(self, body: Callable, slots: list[Any]) -> tuple[Any, list[Any]]:
+        goes_on, new = super().after(body, slots)
+        return goes_on, self.dropped(new, slots)
+
+    def dropped(self, new: Sequence[Any], slots: Sequence[Any] = ()) -> list[Any]:
+        """Leaves names that nothing reads later as they came in."""
+        slots = slots or self.given
+        later, names = self.statement.later, self.statement.names
+        return [
+            slots[i] if i < len(names) and names[i] not in later else x for i, x in enumerate(new)
+        ]
+
     def probe(self, way: Callable, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """Keeps the kinds of what a way gives."""
         arrays = [array_of(x) for x in tensors]
@@ -74,7 +118,7 @@ class Joined(Moving):
             return Leaf(number, array.dtype, tuple(map(sizes.to_jax, array.shape)), at, written)
 
         forms = [flatten(x) for x in slots]
-        self.found.append([(structure, [*map(leaf, x)]) for x, structure in forms])
+        self.found[-1] = [(structure, [*map(leaf, x)]) for x, structure in forms]
         return []
 
     def kind(self, place: int, forms: Sequence[tuple[Any, list[Leaf]]]) -> tuple[Any, list[Leaf]]:

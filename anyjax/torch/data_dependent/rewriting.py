@@ -29,6 +29,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, TypeAlias
 
+from anyjax.torch.data_dependent import returns
 from anyjax.torch.data_dependent.source_line import ORIGINAL
 
 RUNTIME = "from anyjax.torch.control_flow import statements as _anyjax_run"
@@ -100,6 +101,8 @@ def rewritten(code: CodeType, lines: frozenset[int]) -> CodeType | None:
     tree = function_of(code)
     if tree is None:
         return None
+    tree.body = returns.joined(tree.body, lines)
+    ast.fix_missing_locations(tree)
     writer = Writer(tree, lines)
     try:
         tree.body = [*ast.parse(RUNTIME).body, *writer.statements(tree.body)]
@@ -175,8 +178,10 @@ class Writer(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         if node.lineno not in self.lines:
             return self.inside(node)
-        if any(isinstance(x, (ast.Break, ast.Continue, End)) for x in nodes_of([node])):
-            raise Unwritable  # of the loop around it
+        nodes = [*nodes_of([node])]
+        outer = not hasattr(node, "returns") and any(map(returns.leaves, nodes))
+        if outer or any(isinstance(x, (ast.Break, ast.Continue, End)) for x in nodes):
+            raise Unwritable  # of the loop or branch around it
         ways = {BODY: node.body, ELSE: node.orelse}
         bodies = {name: self.body(x) for name, x in ways.items()}
         return self.call(node, "branch", bodies, [truth(node.test)])
@@ -212,7 +217,12 @@ class Writer(ast.NodeTransformer):
         inner = [*statement.body, *statement.orelse]
         nodes = [*within(inner)]
         uses_super = any(isinstance(x, ast.Name) and x.id == "super" for x in nodes)
-        if uses_super or any(isinstance(x, REFUSED) and not added(x) for x in nodes):
+        returns_inside = not isinstance(statement, ast.If) and any(map(returns.leaves, nodes))
+        if (
+            uses_super
+            or returns_inside
+            or any(isinstance(x, REFUSED) and not added(x) for x in nodes)
+        ):
             raise Unwritable
         names = sorted({*assigned(inner), *([target] if target else [])})
         span = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
@@ -308,8 +318,8 @@ def ends(goes_on: bool) -> list[ast.stmt]:
 
 
 def added(node: ast.AST) -> bool:
-    """Returns whether a ``return`` is the end of a turn."""
-    return isinstance(node, End)
+    """Returns whether a ``return`` is the end of a turn or of a way."""
+    return isinstance(node, End) or returns.leaves(node)
 
 
 def assigned(body: list[ast.stmt]) -> set[str]:
@@ -323,14 +333,28 @@ def assigned(body: list[ast.stmt]) -> set[str]:
 
 
 def written(node: ast.AST) -> str:
-    """Returns the name of what ``x[i] = y`` or ``x.add_(y)`` writes to, "" for all else."""
+    """Returns the name of what ``x[i] = y``, ``x.add_(y)`` or ``x.diagonal().add_(y)`` writes to,
+    "" for all else.
+    """
     match node:
-        case ast.Subscript(ast.Name(name), ctx=ast.Store()):
-            return name
-        case ast.Call(ast.Attribute(ast.Name(name), method)):
+        case ast.Subscript(value, ctx=ast.Store()):
+            return _viewed(value)
+        case ast.Call(ast.Attribute(value, method)):
             if method.endswith("_") and not method.endswith("__"):
-                return name
+                return _viewed(value)
     return ""
+
+
+def _viewed(node: ast.expr) -> str:
+    """Returns the name of what an expression may be a view of."""
+    while True:
+        match node:
+            case ast.Name(name):
+                return name
+            case ast.Subscript(value) | ast.Call(ast.Attribute(value)):
+                node = value
+            case _:
+                return ""
 
 
 def attributes(nodes: list[ast.AST], names: list[str]) -> list[tuple[str, str]]:

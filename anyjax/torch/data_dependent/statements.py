@@ -114,7 +114,7 @@ def _first(frame: FrameType, notes: dict, wants: Callable[[Statement], bool]) ->
 
 
 def asks(statement: Statement, line: int, joins: bool) -> bool:
-    """Returns whether a line is the test of a ``while``, of an ``if`` that ends a loop, or of one
+    """Returns whether a line is the test of a ``while``, of an ``if`` that leaves a loop, or of one
     whose ways join again.
     """
     spans = lambda x: x.lineno <= line <= (x.end_lineno or x.lineno)
@@ -123,7 +123,8 @@ def asks(statement: Statement, line: int, joins: bool) -> bool:
     if isinstance(statement, ast.If):
         return False
     ends = [x for x in nodes_of(statement.body) if isinstance(x, ast.If) and spans(x.test)]
-    return any(isinstance(y, ast.Break) for x in ends for y in (*x.body, *x.orelse))
+    leaves = (ast.Break, ast.Return)
+    return any(isinstance(y, leaves) for x in ends for y in (*x.body, *x.orelse))
 
 
 @lru_cache(None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from anyjax.torch.core.tensor import JaxTensor, origins_of
 # A thread without the modes of a trace, which may be going on in the one that asks.
 WORKER = ThreadPoolExecutor(1, "anyjax-callback")
 SAID: set[Any] = set()
+Seed: TypeAlias = "np.ndarray | jax.Array | None"  # of torch's generator
 
 
 class Callback:
@@ -33,7 +34,7 @@ class Callback:
         self.op = op
         leaves, self.structure = flatten((args, kwargs))
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.given = [leaves[i].dtype for i in self.places]
+        self.dtypes = [leaves[i].dtype for i in self.places]
         self.arrays = [array_of(leaves[i]) for i in self.places]
         self.static = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.shapes = self._shapes(args, kwargs)
@@ -51,7 +52,7 @@ class Callback:
                 do="register a shape function (torch.library.register_fake), or a lowering",
             ) from error
 
-    def run(self, seed: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, seed: Seed, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the outputs of torch's kernel."""
         full = list(self.static)
         for place, tensor in zip(self.places, tensors):
@@ -65,16 +66,16 @@ class Callback:
 
 
 class Computed(NamedTuple):
-    """What torch computes of tensors: an operator, its derivative, the derivative of that, ...
+    """A computation of torch: an operator, its derivative, the derivative of that, ...
 
     Attributes:
       run: ``run(seed, tensors)``, the results.
-      given: the dtypes of the tensors, and ``out`` those of the results.
+      dtypes: those of the tensors, and ``out`` those of the results.
       specs: the results as JAX has them.
     """
 
-    run: Callable[[Any, list[torch.Tensor]], Sequence[torch.Tensor]]
-    given: list[torch.dtype]
+    run: Callable[[Seed, list[torch.Tensor]], Sequence[torch.Tensor]]
+    dtypes: list[torch.dtype]
     out: list[torch.dtype]
     specs: list[jax.ShapeDtypeStruct]
 
@@ -99,8 +100,8 @@ class Computed(NamedTuple):
         primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
         return primal(seed, arrays)
 
-    def on_host(self, seed: Any, *arrays: Any) -> list[np.ndarray]:
-        tensors = [interop.to_torch(a).to(d) for a, d in zip(arrays, self.given)]
+    def on_host(self, seed: Seed, *arrays: jax.Array) -> list[np.ndarray]:
+        tensors = [interop.to_torch(a).to(d) for a, d in zip(arrays, self.dtypes)]
         with torch.no_grad():
             return [to_numpy(x) for x in self.run(seed, tensors)]
 
@@ -111,7 +112,7 @@ class Computed(NamedTuple):
         inputs = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
         outputs = [i for i, s in enumerate(self.specs) if is_float(s.dtype)]
 
-        def pull(seed: Any, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        def pull(seed: Seed, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
             follows = any(x.requires_grad for x in tensors)  # a derivative of this one is computed
             operands, grads = tensors[: len(arrays)], tensors[len(arrays) :]
             with torch.enable_grad():
@@ -129,9 +130,9 @@ class Computed(NamedTuple):
                     create_graph=follows,
                 )
 
-        given = self.given + [self.out[i] for i in outputs]
+        dtypes_of_both = self.dtypes + [self.out[i] for i in outputs]
         specs = [jax.ShapeDtypeStruct(arrays[i].shape, arrays[i].dtype) for i in inputs]
-        return Computed(pull, given, [self.given[i] for i in inputs], specs)
+        return Computed(pull, dtypes_of_both, [self.dtypes[i] for i in inputs], specs)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -172,7 +173,7 @@ def call_torch(op, args, kwargs, key) -> Any:
             do="leave that size out of shapes=, or register a lowering of the operator",
         )
     specs = [jax.ShapeDtypeStruct(tuple(t.shape), dtypes.to_jax(t.dtype)) for t in outs]
-    computed = Computed(call.run, call.given, [t.dtype for t in outs], specs)
+    computed = Computed(call.run, call.dtypes, [t.dtype for t in outs], specs)
     seed = jax.random.bits(key, dtype=np.uint32) if key is not None else None
     results = iter(zip(computed(seed, arrays), outs))
     origins = origins_of(flatten((args, kwargs))[0])

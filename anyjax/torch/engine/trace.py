@@ -69,6 +69,7 @@ class Trace(Run, private.TorchDispatchMode):
       mode: sees the calls above this trace.
       notes: what earlier runs of the code have found out about it.
       within: whether a branch or a loop's body runs.
+      backwards: those that run, of torch.autograd.Function.
     """
 
     def __init__(self, rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False):
@@ -97,6 +98,7 @@ class Trace(Run, private.TorchDispatchMode):
         self.chosen = {}
         self.notes: dict[Any, Any] = {}
         self.within = False
+        self.backwards: list[Any] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

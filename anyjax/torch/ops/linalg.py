@@ -7,6 +7,8 @@ that failed; Cholesky's ``info`` is 1 here.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -77,10 +79,29 @@ def cholesky(self, upper):
     return dagger(factor) if upper else factor
 
 
+@jax.custom_jvp
+def tried(x):
+    """Returns the factor of a Hermitian matrix, NaN without a gradient where there is none: code
+    that tries another matrix then uses nothing of it, and 0 times the derivative at NaN is NaN.
+    """
+    return lax.linalg.cholesky(x, symmetrize_input=False)
+
+
+@tried.defjvp
+def _tried(primals, tangents):
+    (x,), (tangent,), factor = primals, tangents, tried(*primals)
+    failed = jnp.isnan(factor).any((-1, -2))[..., None, None]
+    near = jnp.where(failed, jnp.eye(x.shape[-1], dtype=x.dtype), x)
+    along = jnp.where(failed, 0, tangent)
+    run = partial(lax.linalg.cholesky, symmetrize_input=False)
+    return factor, jax.jvp(run, (near,), (along,))[1]
+
+
 @lowers(aten.linalg_cholesky_ex)
 def cholesky_ex(self, upper, check_errors):
-    factor = cholesky(self, upper)
-    return factor, jnp.isnan(factor).any((-1, -2)).astype("int32")
+    factor = tried(hermitian(self, upper))
+    failed = jnp.isnan(factor).any((-1, -2)).astype("int32")
+    return dagger(factor) if upper else factor, failed
 
 
 @lowers(aten.cholesky_inverse)

@@ -237,20 +237,23 @@ def test_rows_of_a_batch_have_turns_of_their_own():
     assert turns.tolist() == [n for _, n in want]
 
 
-def program(source: random.Random) -> str:
+def program(source: random.Random, returns: bool) -> str:
     """Writes a function of loops and branches over three names."""
     fresh = itertools.count()
 
     def block(depth: int, indent: str, loop: bool) -> list[str]:
         lines = []
         for _ in range(source.randint(1, 3)):
-            kind = source.choice(["assign", "assign", "write", "if", "while", "for"][: 6 - depth])
+            kinds = ["assign", "assign", "write", "if", "while", "for"][: 6 - depth]
+            kind = source.choice([*kinds, "return"] if returns else kinds)
             a, b = source.choice("xyz"), source.choice("xyz")
             test = f"{a}.sum() {source.choice('<>')} {source.choice([-1, 0, 2])}"
             if kind == "assign":
                 lines.append(f"{indent}{a} = torch.{source.choice(['sin', 'tanh'])}({b}) * 2 + {a}")
             elif kind == "write":
                 lines.append(f"{indent}{a} {source.choice(['+=', '*='])} 0.5")
+            elif kind == "return":
+                lines += [f"{indent}if {test}:", f"{indent}    return {a} * 2, y, z"]
             elif kind == "if":
                 lines += [f"{indent}if {test}:", *block(depth + 1, indent + "    ", False)]
                 lines += [f"{indent}else:", *block(depth + 1, indent + "    ", False)]
@@ -269,11 +272,11 @@ def program(source: random.Random) -> str:
     return "\n".join(["def function(x):", *body, "    return x, y, z"])
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(48))
 def test_generated_programs(seed, tmp_path):
     source = random.Random(seed)
     path = tmp_path / "generated.py"
-    path.write_text("import torch\n" + program(source))
+    path.write_text("import torch\n" + program(source, returns=seed >= 24))
     space: dict = {}
     exec(compile(path.read_text(), str(path), "exec"), space)
     function = space["function"]

@@ -47,11 +47,19 @@ def closing(scale):
     return function
 
 
-def returns(x):
-    while True:
-        if x > 3:
-            return x
+def yields(x):
+    while x < 3:
+        yield x
         x = x + 1
+
+
+def returns_inside(x):
+    while x < 3:
+        for i in range(x):
+            if i == 2:
+                return x
+        x = x + 1
+    return 0
 
 
 def lines(function, kinds=("while", "for", "if")) -> frozenset[int]:
@@ -80,8 +88,9 @@ def test_attributes_and_free_variables():
     assert other(function)(1) == function(1) == 27
 
 
-def test_what_leaves_the_function_is_left():
-    assert rewriting.rewritten(returns.__code__, lines(returns, ("while",))) is None
+@pytest.mark.parametrize("function", [yields, returns_inside])
+def test_what_leaves_the_function_is_left(function):
+    assert rewriting.rewritten(function.__code__, lines(function, ("while",))) is None
 
 
 def test_code_without_its_source():
