@@ -34,7 +34,7 @@ class Joined(Moving):
     """An ``if`` of the program: both ways give the same names."""
 
     def __init__(self, statement: Names, ways: Sequence[Callable], values: Sequence[Any]):
-        super().__init__(statement, values)
+        super().__init__(statement, values, ways)
         self.ways = ways
         self.found: list[list[tuple[Any, list[Leaf]]]] = []
 

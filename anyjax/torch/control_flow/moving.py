@@ -18,7 +18,7 @@ from anyjax.errors import DataDependent
 from anyjax.torch.control_flow import higher_order
 from anyjax.torch.control_flow.region import Closed
 from anyjax.torch.core import current_trace, diagnostics
-from anyjax.torch.core.lifting import array_of, is_traced
+from anyjax.torch.core.lifting import array_of, inner, is_traced
 from anyjax.torch.core.pytrees import flatten
 
 NUMBERS = (bool, int, float, complex)
@@ -91,7 +91,9 @@ class Names:
 class Moving:
     """The values of a statement as tensors that go in and come out, and all else."""
 
-    def __init__(self, statement: Names, values: Sequence[Any]):
+    def __init__(self, statement: Names, values: Sequence[Any], functions: Sequence[Callable]):
+        for function in functions:
+            settle(function)
         self.statement, self.count = statement, len(values)
         self.mode = current_trace.trace().mode
         self.given = statement.slots(values)
@@ -161,6 +163,17 @@ class Moving:
         region = Closed(self.mode, probe, [*start])
         key = None if self.mode.trace.keys.rng is None else jax.random.key(0)
         jax.make_jaxpr(partial(higher_order.each, self.mode, region, key))(*region.arrays)
+
+
+def settle(function: Callable) -> None:
+    """Computes the tensors around a function that were written to by parts: within a region their
+    new values would be those of the region.
+    """
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # a name without a value
+            for leaf in flatten(cell.cell_contents)[0]:
+                if isinstance(leaf, torch.Tensor):
+                    inner(leaf)
 
 
 def tensor(value: object) -> Any:

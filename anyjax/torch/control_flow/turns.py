@@ -34,7 +34,7 @@ class Traced(Moving):
         values = [*values]
         if counted:  # known before each turn
             values[counted[0]] = UNSET
-        super().__init__(statement, values)
+        super().__init__(statement, values, [body, *([test] if test else [])])
         self.body, self.test, self.counted = body, test, counted
         self.settled = False
 

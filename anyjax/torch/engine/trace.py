@@ -264,13 +264,14 @@ class Trace(Run, private.TorchDispatchMode):
         conditions, self.conditions = self.conditions, None
         masks, self.same_masks, outputs, self.heads = self.same_masks, SameMasks(), self.heads, {}
         readings, self.readings = self.readings, self.readings and self.readings.nested()
+        chosen, self.chosen = self.chosen, dict(self.chosen)
         recorded = len(self.tape or ())
         try:
             yield
         finally:
             del (self.tape or [])[recorded:]
             self.path, self.conditions, self.same_masks = path, conditions, masks
-            self.readings, self.heads = readings, outputs
+            self.readings, self.heads, self.chosen = readings, outputs, chosen
 
 
 def record(trace: Trace, step: Step, out: PyTree) -> None:

@@ -182,7 +182,41 @@ def one_way_has_a_gradient(x):
     return stitched(y)
 
 
-FUNCTIONS = [newton, both, breaks, counted, reversed_range, as_long_as_a_number, written, unset]
+def chosen_twice(x):
+    """The rows of a mask are the same inside of a branch and after it."""
+    mask = x > 0.25
+    for _ in range(4):
+        if x.sum() > 1:
+            x = x - x[mask].sum() / 4
+        if x[0] > 0:
+            x = x * 1.5
+    return x + x[mask].sum()
+
+
+def written_before(x):
+    """Parts of a tensor that is read in branches first."""
+    y = nn.functional.pad(x, (1, 1))
+    y[..., 0], y[..., -1] = 2.0, 3.0
+    for _ in range(4):
+        if x.sum() > 1:
+            x = x + y[1:-1] / 4
+        if x[0] > 1:
+            x = x * y[0] - y[-1]
+    return x + y[1:-1]
+
+
+FUNCTIONS = [
+    chosen_twice,
+    written_before,
+    newton,
+    both,
+    breaks,
+    counted,
+    reversed_range,
+    as_long_as_a_number,
+    written,
+    unset,
+]
 FUNCTIONS += [
     int_of_a_number,
     nested,
