@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from anyjax.private_names import TARGETS, need, optional, target
+from anyjax.private_names import TARGETS, Target, need, optional, target
 
 VIEWS = "views and in-place writes (functionalization)"
 DISPATCH = "lowering operators as they are dispatched"
@@ -190,8 +190,8 @@ BATCH_NORM = target(
     "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
-EINSUM_PATH = [
-    target(owner, "contract_path", "einsum of open sizes")
+EINSUM_PATH = [  # public, so that no version goes without it
+    Target(owner, "contract_path", "einsum of open sizes")
     for owner in ("opt_einsum", "opt_einsum.contract:")
 ]
 SCRIPT = target("torch:_C.ScriptFunction", "__call__", "torch.jit.script of open sizes")
