@@ -34,8 +34,11 @@ def joined(body: list[ast.stmt], lines: frozenset[int]) -> list[ast.stmt]:
     for i, statement in enumerate(body):
         start, rest = body[:i], body[i + 1 :]
         if isinstance(statement, (ast.While, ast.For)) and statement.lineno in lines:
-            returns = [x for x in own(statement.body) if isinstance(x, ast.Return)]
-            loop = [*ended(statement, returns)] if returns else []
+            inside = [*own(statement.body)]
+            returns = [x for x in inside if isinstance(x, ast.Return)]
+            within = any(isinstance(x, (ast.With, ast.Try)) and holds_return(x) for x in inside)
+            # behind the loop a value would be computed outside of its no_grad
+            loop = [*ended(statement, returns)] if returns and not within else []
         else:
             loop = []
         if loop:

@@ -88,7 +88,16 @@ def test_attributes_and_free_variables():
     assert other(function)(1) == function(1) == 27
 
 
-@pytest.mark.parametrize("function", [yields, returns_inside])
+def returns_without_gradient(x):
+    while x < 3:
+        with torch.no_grad():
+            if x > 2:
+                return x * 2
+        x = x + 1
+    return x
+
+
+@pytest.mark.parametrize("function", [yields, returns_inside, returns_without_gradient])
 def test_what_leaves_the_function_is_left(function):
     assert rewriting.rewritten(function.__code__, lines(function, ("while",))) is None
 
