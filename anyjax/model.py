@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import jax
 
 from anyjax import html_text, saved, summary
-from anyjax.calls import call, concretization_help, methods
+from anyjax.calls import call, methods
 from anyjax.errors import WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
@@ -322,6 +322,8 @@ class Model:
 
     def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
+        from anyjax.calls import concretization_help  # where something is wrong
+
         concretization_help.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Model:

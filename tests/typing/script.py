@@ -54,6 +54,11 @@ def called(folder: Path) -> None:
     assert_type((y.shape, y.dtype), tuple[tuple[int, ...], np.dtype[Any]])
     assert_type(model.apply(model.params, X), Output)
     assert_type(model.apply(model.params, X, state=model.state, mutable=False)[0], Output)
+    chosen = assert_type(anyjax.from_torch(lambda x: x[x > 0])(X), Output)
+    assert isinstance(chosen, anyjax.CountedArray) or chosen.ndim == 1
+    batch: dict[str, Any] = {"input": X}
+    batch = assert_type(anyjax.static(model, batch), dict[str, Any])
+    model.apply(model.params, **batch)
     out, state = model.train().apply(model.params, X, mutable=True)
     assert_type(out, Output)
     assert_type(state, dict[str, jax.Array])
@@ -306,6 +311,8 @@ def simulated(folder: Path) -> None:
     structure = {"species": [1, 1, 1], **edges}
     slope = jax.grad(springs.energy_fn)(jnp.asarray(positions), **structure)
     assert_type(springs.properties(positions, **structure), dict[str, jax.Array])
+    bridges = springs.energies_fn, springs.calculator, springs.openmm_force, springs.to_lammps
+    assert all(map(callable, bridges))
     assert slope.shape == (3, 3) and springs.cutoff == 2.0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import Int
 
+from anyjax.calls.layouts import with_arrays
 from anyjax.errors import imports_of
 from anyjax.hf.generation import saved_loop
 from anyjax.model import Model
@@ -88,6 +89,7 @@ def generate(
     check_model(model, "generate")
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
+    options = with_arrays(options)  # of anyjax.static
     if saved_loop.is_loaded(model):
         return saved_loop.run_saved_loop(model, input_ids, rng, streamer, options)
     with imports_of("anyjax.generate"):
