@@ -270,7 +270,8 @@ class Model:
           platforms: what the programs run on: "cpu", "cuda", "rocm", "tpu".
           generate: options of ``anyjax.generate``, whose whole decoding loop is saved, too. The
             example is then the longest prompt, in any number of rows where ``shapes`` names its
-            batch; see ``anyjax.generate``.
+            batch; with pictures, sounds or an encoder a batch of the shapes and the layout that
+            are to be served. See ``anyjax.generate``.
           executables: also keep the programs as compiled for this kind of machine and these
             versions, so that the first call after ``anyjax.load`` compiles nothing; open sizes are
             those of the example. They are tried in a process of their own. Elsewhere they are not
