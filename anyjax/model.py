@@ -14,7 +14,7 @@ import jax
 
 from anyjax import html_text, saved, summary
 from anyjax.calls import call, methods
-from anyjax.errors import WrongArguments
+from anyjax.errors import DataDependent, WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
 from anyjax.typing import PyTree
@@ -72,7 +72,7 @@ class Model:
         """
         try:
             return call.call(self, args, kwargs, rng)
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, ValueError, RuntimeError) as error:
             self._explain(error, args, kwargs)
             raise
 
@@ -146,7 +146,7 @@ class Model:
         state = self.state if state is None else state
         try:
             out, written = call.apply(self.source, params, state, args, kwargs, rng)
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, ValueError, RuntimeError) as error:
             self._explain(error, args, kwargs)
             raise
         if mutable:
@@ -325,7 +325,10 @@ class Model:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
         from anyjax.calls import concretization_help  # where something is wrong
 
-        concretization_help.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
+        arguments = dict(zip(self.source.positional, args)) | kwargs
+        concretization_help.refuse_lists(error, arguments)
+        if not isinstance(error, DataDependent):
+            concretization_help.refuse_raw_media(error, arguments)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Model:
         """Returns a copy with arrays of its own; the source, which never changes, is shared."""

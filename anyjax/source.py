@@ -176,6 +176,13 @@ def refuse_other_arrays(leaf: Any) -> None:
     converts = hasattr(leaf, "__array__") or hasattr(leaf, "__array_interface__")
     if not numpys and (isinstance(leaf, jax.Array) or not converts or isinstance(leaf, type)):
         return
+    if type(leaf).__module__.startswith("PIL."):
+        raise WrongArguments(
+            "an argument is a picture of PIL",
+            why="a model takes arrays [batch, channels, height, width], scaled as in its training",
+            do="use the checkpoint's processor: AutoProcessor.from_pretrained(folder)"
+            '(images=picture, return_tensors="np"), or anyjax.hf.pipeline(task, folder)(picture)',
+        )
     kind = f"{type(leaf).__module__.partition('.')[0]} {type(leaf).__name__}"
     raise WrongArguments(
         f"an argument is a {kind}{f' of {leaf.dtype}' if no_numbers else ''}",

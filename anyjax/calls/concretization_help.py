@@ -83,6 +83,37 @@ def refuse_lists(error: Exception, arguments: Mapping[str, object]) -> None:
             ) from error
 
 
+# By argument: its axes, and how sounds and pictures become it.
+MEDIA = {
+    "pixel_values": ("batch, channels, height, width", "images=picture"),
+    "input_features": ("batch, bins, frames", "sound, sampling_rate=16000"),
+    "input_values": ("batch, samples", "sound, sampling_rate=16000"),
+}
+CHANNELS = (1, 3, 4)
+
+
+def refuse_raw_media(error: Exception, arguments: Mapping[str, object]) -> None:
+    """Raises WrongArguments if what failed got a picture or a sound that no processor has seen:
+    channels last, without a batch, samples in the place of features.
+    """
+    for name, (axes, how) in MEDIA.items():
+        shape = tuple(getattr(arguments.get(name), "shape", ()))
+        missing = axes.count(",") + 1 - len(shape)  # grids of patches have two axes
+        is_last = len(shape) == 4 and shape[-1] in CHANNELS and shape[1] not in CHANNELS
+        is_picture = name == "pixel_values"
+        if shape and (
+            (is_picture and is_last) or missing == 1 or (missing == 2 and not is_picture)
+        ):
+            form = "its channels are the last axis" if is_last else f"it has {len(shape)} axes"
+            dtype = getattr(arguments[name], "dtype", "")
+            raise WrongArguments(
+                f"{name} is {str(dtype).removeprefix('torch.')}{list(shape)}: {form}",
+                why=f"the model takes [{axes}], scaled as in its training",
+                do="use the checkpoint's processor: AutoProcessor.from_pretrained(folder)"
+                f'({how}, return_tensors="np")',
+            ) from error
+
+
 def _was_python(leaf: object) -> bool:
     """Returns whether a traced array is what JAX makes of a Python number."""
     if not isinstance(leaf, jax.core.Tracer) or leaf.shape:

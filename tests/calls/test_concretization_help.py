@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import anyjax
 from anyjax.errors import AnyjaxError, DataDependent, WrongArguments
@@ -127,3 +128,41 @@ def test_values_that_are_drawn_are_no_argument():
     with pytest.raises(DataDependent) as error:
         model(X, rng=jax.random.key(0))
     assert EAGER in str(error.value) and "close over  " not in str(error.value)
+
+
+RAW = {
+    "channels last": ("pixel_values", np.zeros((1, 32, 32, 3), np.uint8), "last axis"),
+    "one picture": ("pixel_values", np.zeros((3, 32, 32), np.float32), "it has 3 axes"),
+    "samples": ("input_features", np.zeros((1, 16000), np.float32), "it has 2 axes"),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_pictures_and_sounds_that_no_processor_has_seen(name):
+    argument, array, problem = RAW[name]
+
+    class Reader(torch.nn.Module):
+        def forward(self, pixel_values=None, input_features=None):
+            batch, channels, *_ = (input_features if pixel_values is None else pixel_values).shape
+            if channels not in (3, 80) or batch != 1:
+                raise ValueError(f"{channels} channels")
+
+    with pytest.raises(WrongArguments, match=problem) as caught:
+        anyjax.from_torch(Reader())(**{argument: array})
+    assert "AutoProcessor.from_pretrained(folder)" in caught.value.do
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_other_failures_are_the_models_own():
+    class Reader(torch.nn.Module):
+        def forward(self, pixel_values):
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="^no\n"):
+        anyjax.from_torch(Reader())(pixel_values=np.zeros((1, 3, 8, 8), np.float32))
+
+
+def test_a_picture_of_pil():
+    with pytest.raises(WrongArguments, match="a picture of PIL") as caught:
+        anyjax.from_torch(torch.nn.ReLU())(Image.new("RGB", (4, 4)))
+    assert "anyjax.hf.pipeline" in caught.value.do
