@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from anyjax.cli import _shown, _tokenizer, sources
+from anyjax.cli import _media, _shown, _tokenizer, sources
 from anyjax.cli._stages import Stages
 from anyjax.cli.reading import Generate
 from anyjax.errors import WrongValue
@@ -24,7 +24,7 @@ console = Console(stderr=True)
 def generate(options: Generate) -> None:
     """Runs ``anyjax generate``."""
     stages = Stages()
-    sources.find(options, ("hf", "saved"), takes=("prompt", "max_new_tokens"))
+    sources.find(options, ("hf", "saved"), takes=("prompt", "image", "audio", "max_new_tokens"))
     is_saved = sources.kind_of(options.source, ("hf", "saved")) == "saved"
     run = _saved_loop if is_saved else _checkpoint
     name, tokenizer, ids, out = run(options, stages)
@@ -48,7 +48,7 @@ def _checkpoint(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray
     resolved = checkpoint.resolve(
         options.source, options.adapter, allow_pickle=options.allow_pickle
     )
-    prompt = _tokenizer.prompt_of(options.prompt)
+    prompt = _media.prompt_of(options.prompt, options.image, options.audio)
     with _shown.progress("loading"):
         import anyjax.hf.generation._generate
         import anyjax.hf.loading.load  # and torch, transformers, JAX
@@ -58,13 +58,25 @@ def _checkpoint(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray
         model = checkpoint.model_of(resolved, **load)
         stages.end("weights")
         folder = options.tokenizer
-        tokenizer = _tokenizer.load(Path(folder).expanduser()) if folder else resolved.tokenizer()
+        media: dict[str, Any] = {}
+        if prompt.pictures or prompt.sounds:
+            media, tokenizer = _media.batch_of(resolved.checkpoint.folder, prompt)
+            ids: Any = media.pop("input_ids", None)
+        else:
+            named = Path(folder).expanduser() if folder else None
+            tokenizer = _tokenizer.load(named) if named else resolved.tokenizer()
+            ids = _tokenizer.encode(tokenizer, prompt.text)
         stages.end("tokenizer")
-    ids: Any = _tokenizer.encode(tokenizer, prompt)
-    settings = options.sampling() | {
-        "max_new_tokens": room(model.source.module, ids, options.max_new_tokens)
-    }
+    beginning = np.zeros((1, 0), int) if ids is None else ids
+    settings = options.sampling() | media
+    settings["max_new_tokens"] = room(model.source.module, beginning, options.max_new_tokens)
     stages.listen()
+    if ids is None:  # behind an encoder
+        with _shown.progress("generating"):
+            out = np.asarray(anyjax.generate(model, **settings))
+        if not options.json:
+            print(tokenizer.decode(out[0].tolist(), skip_special_tokens=True))
+        return model.source.name, tokenizer, beginning, out
     if options.json:
         with _shown.progress("generating"):
             out = np.asarray(anyjax.generate(model, ids, **settings))
@@ -82,7 +94,7 @@ def _saved_loop(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray
     about = saved.about_of(options.source)
     loop = about["programs"].get("generate", {})
     folder = saved.tokenizer_folder(options.source, options.tokenizer)
-    prompt = _tokenizer.prompt_of(options.prompt)
+    prompt = _media.prompt_of(options.prompt, options.image, options.audio)
     with _shown.progress("loading"):
         import anyjax.model
         from anyjax.hf.generation import saved_loop  # noqa: F401  (and JAX)
@@ -95,8 +107,13 @@ def _saved_loop(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray
         model = anyjax.load(options.source)
         stages.end("weights and programs")
     stages.listen()
-    ids: Any = _tokenizer.encode(tokenizer, prompt)
-    settings = options.sampling()
+    settings: dict[str, Any] = options.sampling()
+    if prompt.pictures or prompt.sounds:
+        media, tokenizer = _media.batch_of(folder, prompt)
+        ids: Any = media.pop("input_ids", np.zeros((1, 0), int))
+        settings |= media
+    else:
+        ids = _tokenizer.encode(tokenizer, prompt.text)
     maximum = loop.get("new_tokens")
     if maximum is not None:
         if maximum < options.max_new_tokens:
@@ -109,7 +126,8 @@ def _saved_loop(options: Generate, stages: Stages) -> tuple[str, Any, np.ndarray
 
         settings["rng"] = jax.random.key(options.seed)
     with _shown.progress("generating"):
-        out = np.asarray(anyjax.generate(model, ids, **settings))
+        prompts = (ids,) if ids.size else ()
+        out = np.asarray(anyjax.generate(model, *prompts, **settings))
     return about["name"], tokenizer, ids, out
 
 

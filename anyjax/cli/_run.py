@@ -209,7 +209,7 @@ def _write(opened: Opened, max_new_tokens: int) -> None:
     room = _generate.room(opened.model.source.module, opened.ids, max_new_tokens)
     on_token = lambda _: seen.append(time.time())
     out = _generate.stream(
-        opened.model, opened.tokenizer, opened.ids, on_token, max_new_tokens=room
+        opened.model, opened.tokenizer, opened.ids, on_token, max_new_tokens=room, **opened.media
     )
     count = out.shape[1] - opened.ids.shape[1]
     rate = count / (time.time() - began)

@@ -40,6 +40,12 @@ Adapter = Annotated[
 ]
 Json = Annotated[bool, Option("--json", help="print JSON on standard output")]
 PROMPT = Option("--prompt", "-p", help="text to continue; - reads standard input")
+Pictures = Annotated[
+    list[str] | None, Option("--image", help="picture of the prompt; once for each")
+]
+Sounds = Annotated[
+    list[str] | None, Option("--audio", help=".wav file of the prompt; once for each")
+]
 NewTokens = Annotated[
     int, Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")
 ]

@@ -18,6 +18,8 @@ from anyjax.cli.options import (
     Markdown,
     NewTokens,
     Pickle,
+    Pictures,
+    Sounds,
     Source,
     Task,
     Verb,
@@ -44,6 +46,8 @@ class Run(Verb):
 
     source: Source
     prompt: Annotated[str, PROMPT] = ""
+    image: Pictures = None
+    audio: Sounds = None
     max_new_tokens: NewTokens = 96
     adapter: Adapter = None
     dtype: Dtype = None
@@ -71,6 +75,8 @@ class Generate(Verb):
 
     source: Source
     prompt: Annotated[str | None, PROMPT] = None
+    image: Pictures = None
+    audio: Sounds = None
     max_new_tokens: NewTokens = 96
     temperature: Annotated[
         float | None, Option(min=0.0, help="draw tokens; the likeliest one by default")
@@ -174,6 +180,8 @@ class Verify(Verb):
     prompt: Annotated[
         str, Option("--prompt", "-p", help="text to compare on; - reads standard input")
     ] = ""
+    image: Pictures = None
+    audio: Sounds = None
     operators: Annotated[
         str | None,
         Option(help="also the operators of modules whose paths match, as layers.3.mlp"),

@@ -158,7 +158,7 @@ def test_other_failures_are_the_models_own():
         def forward(self, pixel_values):
             raise ValueError("no")
 
-    with pytest.raises(ValueError, match="^no\n"):
+    with pytest.raises(ValueError, match=r"^no\n"):
         anyjax.from_torch(Reader())(pixel_values=np.zeros((1, 3, 8, 8), np.float32))
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 LENGTH = 16  # tokens, and sizes of ONNX that a file leaves open
 SAVED = "model.json"
 CHECKPOINTS = (
-    "adapter", "dtype", "task", "allow_pickle", "prompt", "max_new_tokens", "length", "weights",
+    "adapter", "dtype", "task", "allow_pickle", "prompt", "image", "audio", "max_new_tokens",
+    "length", "weights",
 )  # fmt: skip
 # By kind: the module that opens it, its name in messages, options that are of others.
 KINDS = {
@@ -47,6 +48,7 @@ class Request:
 
     Attributes:
       rows, length: of the example.
+      image, audio: files of pictures and sounds of the prompt.
       weights: whether they are read; without them only the model's shapes are known.
       cache: whether a language model's example may return its cache.
       peer: whether the model's own framework is to run it, too.
@@ -57,6 +59,8 @@ class Request:
     rows: int = 1
     length: int = LENGTH
     prompt: str = ""
+    image: Sequence[str] | None = None
+    audio: Sequence[str] | None = None
     signature: str | None = None
     adapter: str | None = None
     dtype: str | None = None
@@ -95,6 +99,7 @@ class Opened:
       seconds: of the imports since the process started, of reading and of converting.
       note: a remark about the example.
       tokenizer, ids: of a language model, and the prompt's tokens.
+      media: what else the model generates from: pictures and sounds.
       writes: whether it can continue them.
     """
 
@@ -107,6 +112,7 @@ class Opened:
     peer: Peer | None = None
     tokenizer: Any = None
     ids: np.ndarray | None = None
+    media: dict[str, np.ndarray] = field(default_factory=dict)
     writes: bool = False
     adapter: Path | None = None
 

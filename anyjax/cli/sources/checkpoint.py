@@ -13,7 +13,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from anyjax.cli import _shown, _tokenizer
+from anyjax.cli import _media, _shown, _tokenizer
 from anyjax.cli._shown import timed
 from anyjax.cli.sources import Contents, Opened, Peer, Request, since_start
 from anyjax.errors import BadCheckpoint, HubUnreachable, Unsupported, WrongValue
@@ -129,17 +129,28 @@ def opened(request: Request) -> Opened:
         from anyjax.hf.estimate_call import checked_length
 
         checked_length(model, request.length)
-    tokenizer, note = _tokenizer_of(resolved, module, request)
-    ids = None if tokenizer is None else _tokenizer.encode(tokenizer, request.prompt)
-    example = inputs.example(module, ids, request.length)
-    kwargs: dict[str, Any] = {k: np.repeat(x, request.rows, 0) for k, x in example.items()}
+    media: dict[str, np.ndarray] = {}
+    kwargs: dict[str, Any]
+    note = ""
+    if request.image or request.audio:
+        prompt = _media.Prompt(request.prompt, request.image or (), request.audio or ())
+        media, tokenizer = _media.batch_of(resolved.checkpoint.folder, prompt)
+        peers = _media.forward_of(module, media)
+        kwargs = anyjax.static(model, peers)  # grids of pictures decide what is computed
+        ids = media.pop("input_ids", None)
+    else:
+        tokenizer, note = _tokenizer_of(resolved, module, request)
+        ids = None if tokenizer is None else _tokenizer.encode(tokenizer, request.prompt)
+        example = inputs.example(module, ids, request.length)
+        peers = {k: np.repeat(x, request.rows, 0) for k, x in example.items()}
+        kwargs = dict(peers)
     if not request.cache and "use_cache" in inspect.signature(module.forward).parameters:
         kwargs["use_cache"] = False
     return Opened(
         model=model, kwargs=kwargs, place=resolved.adapter or resolved.checkpoint.folder,
         seconds={"imports": imports, "load": load, "convert": convert}, note=note,
-        peer=_peer(module, kwargs) if request.peer else None,
-        tokenizer=tokenizer, ids=ids, writes=ids is not None and _writes(module),
+        peer=_peer(module, peers) if request.peer else None,
+        tokenizer=tokenizer, ids=ids, media=media, writes=ids is not None and _writes(module),
         adapter=resolved.adapter,
     )  # fmt: skip
 
