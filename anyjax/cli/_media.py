@@ -82,8 +82,8 @@ def _text(processor: Any, prompt: Prompt) -> str:
         chat = [{"role": "user", "content": [*content, {"type": "text", "text": prompt.text}]}]
         text: str = processor.apply_chat_template(chat, add_generation_prompt=True)
         return text
-    before = [places[k] or "" for k, files in media.items() for _ in files]
-    return "".join([*before, prompt.text])
+    tokens = [places[k] or "" for k, files in media.items() for _ in files]
+    return "".join([*tokens, prompt.text])
 
 
 def forward_of(module: torch.nn.Module, batch: Arrays) -> Arrays:
