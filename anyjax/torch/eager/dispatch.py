@@ -68,10 +68,9 @@ def _on_jax(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> tuple[tuple, 
       Unsupported: there is one with dimensions.
     """
     for value in args:
-        kind = type(value)
-        if kind is EagerTensor or not isinstance(value, (torch.Tensor, list, tuple)):
+        if isinstance(value, EagerTensor) or not isinstance(value, (torch.Tensor, list, tuple)):
             continue
-        if kind not in (list, tuple) or any(map(_is_torchs, value)):
+        if type(value) not in (list, tuple) or any(map(_is_torchs, value)):
             break
     else:
         if not any(map(_is_torchs, kwargs.values())):
@@ -95,7 +94,7 @@ def _on_jax(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> tuple[tuple, 
 
 
 def _is_torchs(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) is not EagerTensor
+    return isinstance(value, torch.Tensor) and not isinstance(value, EagerTensor)
 
 
 def escaped(op: object) -> Unsupported:

@@ -1,0 +1,145 @@
+"""``torch.jax``: what torch asks a device "jax" for, and its memory by ``torch.accelerator``."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from typing import Any
+
+import jax
+import torch
+
+from anyjax.torch.core import private
+
+DEVICE = "jax"
+BYTES = {  # torch's names of statistics: JAX's
+    "allocated_bytes.all.current": "bytes_in_use",
+    "allocated_bytes.all.peak": "peak_bytes_in_use",
+    "reserved_bytes.all.current": "bytes_reserved",
+    "reserved_bytes.all.peak": "peak_bytes_reserved",
+}
+
+
+def _is_in_bad_fork() -> bool:
+    return False
+
+
+def manual_seed_all(seed: int) -> None:
+    """Does nothing: random numbers follow torch's generator, or the seed of the environment."""
+
+
+def get_rng_state(device: object = None) -> torch.Tensor:
+    """Returns the state of torch's generator, which random numbers follow."""
+    return torch.get_rng_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: object = None) -> None:
+    """Sets torch's generator, which random numbers follow."""
+    torch.set_rng_state(new_state)
+
+
+def device_count() -> int:
+    """Returns 1: arrays lie on one device or on many by their sharding."""
+    return 1
+
+
+def is_available() -> bool:
+    """Returns True."""
+    return True
+
+
+def current_device() -> int:
+    """Returns 0, the only index."""
+    return 0
+
+
+def set_device(device: object) -> None:
+    """Does nothing: there is one index."""
+
+
+def synchronize(device: object = None) -> None:
+    """Waits until JAX has computed all arrays there are."""
+    jax.block_until_ready(jax.live_arrays())
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Returns the dtypes of autocast."""
+    return [torch.float16, torch.bfloat16]
+
+
+def memory_stats(device: object = None, /) -> OrderedDict[str, Any]:
+    """Returns JAX's statistics of its first device by torch's names; none of them for CPUs."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    by_name = {name: stats[key] for name, key in BYTES.items() if key in stats}
+    return OrderedDict(sorted((stats | by_name).items()))
+
+
+def memory_allocated(device: object = None, /) -> int:
+    """Returns the bytes in use, 0 where JAX does not count them, as on CPUs."""
+    return memory_stats().get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device: object = None, /) -> int:
+    """Returns the largest number of bytes in use so far."""
+    return memory_stats().get("allocated_bytes.all.peak", 0)
+
+
+def memory_reserved(device: object = None, /) -> int:
+    """Returns the bytes that JAX keeps of the device."""
+    return memory_stats().get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device: object = None, /) -> int:
+    """Returns the largest number of bytes that JAX kept of the device."""
+    return memory_stats().get("reserved_bytes.all.peak", 0)
+
+
+def get_memory_info(device: object = None, /) -> tuple[int, int]:
+    """Returns (free, all) bytes of the device, zeros where JAX does not know them."""
+    stats = memory_stats()
+    limit = stats.get("bytes_limit", 0)
+    return limit - stats.get("bytes_in_use", 0) if limit else 0, limit
+
+
+def mem_get_info(device: object = None, /) -> tuple[int, int]:
+    """Returns what ``get_memory_info`` does."""
+    return get_memory_info()
+
+
+def empty_cache() -> None:
+    """Does nothing: JAX gives memory back with its arrays."""
+
+
+def reset_peak_memory_stats(device: object = None, /) -> None:
+    """Does nothing: JAX counts from the start of the process."""
+
+
+def reset_accumulated_memory_stats(device: object = None, /) -> None:
+    """Does nothing: JAX counts from the start of the process."""
+
+
+SERVED = (
+    "empty_cache", "get_memory_info", "max_memory_allocated", "max_memory_reserved",
+    "memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats", "synchronize",
+)  # fmt: skip
+
+
+def register() -> None:
+    """Gives torch the device "jax", as importing torchax does.
+
+    torch knows devices of its own C++ alone: it would end in an assertion for memory of this one,
+    so that ``torch.accelerator`` asks here.
+    """
+    module = sys.modules[__name__]
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    if not hasattr(torch, DEVICE):
+        private.register_device(DEVICE, module)
+    for name in SERVED:
+        for owner in (torch.accelerator, torch.accelerator.memory):
+            if hasattr(owner, name):
+                setattr(owner, name, getattr(module, name))
+    current = lambda: 0
+    torch.accelerator.current_device_index = current
+    torch.accelerator.current_device_idx = current
+    torch.accelerator.set_device_index = set_device
