@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,9 @@ def load_checkpoint(path: str) -> Any:
         return mapped(interop.to_jax, torch.load(path, weights_only=False))
     from flax.training import checkpoints
 
-    state = checkpoints.restore_checkpoint(os.path.abspath(path), target=None)
+    with warnings.catch_warnings():  # arrays go where they were
+        warnings.filterwarnings("ignore", "Sharding info not provided")
+        state = checkpoints.restore_checkpoint(os.path.abspath(path), target=None)
     if state is None:
         raise FileNotFoundError(f"No checkpoint found at {path}")
     return state

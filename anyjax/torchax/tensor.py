@@ -252,7 +252,11 @@ class Environment(environment.Environment):
     @property
     def prng_key(self) -> jax.Array:
         """The key that the next draws are made from."""
-        return super().prng_key
+        keys = self._keys
+        if keys is None or not keys.draws or random_keys.compiling():
+            return super().prng_key if keys is None or keys.draws else keys.rng
+        keys.rng, keys.draws = jax.random.fold_in(keys.rng, keys.draws + 1), 0
+        return keys.rng
 
     @prng_key.setter
     def prng_key(self, key: jax.Array) -> None:
