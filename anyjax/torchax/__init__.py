@@ -4,6 +4,9 @@ After it ``import torchax`` is this package. Tensors of ``device="jax"`` are
 ``anyjax.torch.on_jax``'s; here they have that device, as torchax's have.
 """
 
+# torch is Any here (pyproject.toml), in which all overloads are one.
+# mypy: disable-error-code="overload-cannot-match"
+
 from __future__ import annotations
 
 import contextlib
@@ -11,7 +14,7 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,37 +25,35 @@ from anyjax import trees
 from anyjax.errors import Unsupported
 from anyjax.torch.eager import jittable
 from anyjax.torch.eager.tensor import made_as
-from anyjax.torchax import (
-    amp,
-    checkpoint,
-    config,
-    device_module,
-    export,
-    flax,
-    interop,
-    mesh_util,
-    ops,
-    tensor,
-    train,
-    types,
-    util,
-    view,
-)
+from anyjax.torchax import amp as amp
+from anyjax.torchax import checkpoint as checkpoint
+from anyjax.torchax import config as config
+from anyjax.torchax import device_module as device_module
+from anyjax.torchax import export as export
+from anyjax.torchax import flax as flax
+from anyjax.torchax import interop as interop
+from anyjax.torchax import mesh_util as mesh_util
+from anyjax.torchax import ops as ops
+from anyjax.torchax import tensor as tensor
+from anyjax.torchax import train as train
+from anyjax.torchax import types as types
+from anyjax.torchax import util as util
+from anyjax.torchax import view as view
 from anyjax.torchax.checkpoint import load_checkpoint, save_checkpoint
 from anyjax.torchax.interop import JittableModule
 from anyjax.torchax.tensor import default_env
-from anyjax.typing import PyTree
+from anyjax.typing import PyTree, TorchOutput
 
 __all__ = [
-    "CompileOptions", "JittableModule", "amp", "checkpoint", "compile", "config", "default_env",
-    "disable_globally", "disable_temporarily", "enable_accuracy_mode", "enable_globally",
-    "enable_performance_mode", "export", "extract_jax", "flax", "install", "interop",
-    "load_checkpoint", "mesh_util", "ops", "save_checkpoint", "tensor", "train", "types", "util",
-    "view",
+    "CompileOptions", "JittableModule", "compile", "default_env", "disable_globally",
+    "disable_temporarily", "enable_accuracy_mode", "enable_globally", "enable_performance_mode",
+    "extract_jax", "install", "load_checkpoint", "save_checkpoint",
 ]  # fmt: skip
 
 __version__ = VERSION = "0.0.14"  # the release whose names these are
 MODULES = ("_torch_compat", "ops.jaten", "ops.jlibrary", "ops.jtorch", "ops.mappings")
+for module in MODULES:
+    importlib.import_module(f"{__name__}.{module}")
 
 device_module.register()
 
@@ -76,8 +77,6 @@ def install() -> None:
             why="parts of the program would have its tensors, parts those of anyjax",
             do="call it before the first import torchax",
         )
-    for module in MODULES:
-        importlib.import_module(f"{__name__}.{module}")
     loaded = [x for x in sys.modules if x == __name__ or x.startswith(f"{__name__}.")]
     for module in loaded:
         sys.modules[name + module.removeprefix(__name__)] = sys.modules[module]
@@ -100,11 +99,14 @@ def extract_jax(
     with made_as(tensor.Tensor):  # a copy: the module stays where it is
         module = jittable.JittableModule(mod, dedup_parameters=dedup_parameters and tie_weights)
     states: Any = env.t2j_copy({**module.buffers, **module.params})
-    trained = set(module.params)
+    trained, constant = set(module.params), set(module.buffers)
 
     def func(states: dict[str, jax.Array], args: tuple, kwargs: dict | None = None) -> Any:
         params = {name: x for name, x in states.items() if name in trained}
-        buffers = {name: x for name, x in states.items() if name not in trained}
+        buffers = {name: x for name, x in states.items() if name in constant}
+        sizes = {d for x in jax.tree.leaves((args, kwargs)) for d in getattr(x, "shape", ())}
+        if not {*map(type, sizes)} <= {int}:  # jax.export
+            return export.of_open_sizes(mod, env)(states, args, kwargs or {})
         is_numpy = lambda x: isinstance(x, np.ndarray)
         args, kwargs = jax.tree.map(
             lambda x: jnp.asarray(x) if is_numpy(x) else x, trees.register((args, kwargs or {}))
@@ -168,7 +170,15 @@ class CompileOptions:
     mode: str = "jax"
 
 
-def compile(fn: Callable[..., PyTree], options: CompileOptions | None = None) -> Any:
+@overload
+def compile(fn: torch.nn.Module, options: CompileOptions | None = None) -> JittableModule: ...
+@overload
+def compile(
+    fn: Callable[..., PyTree], options: CompileOptions | None = None
+) -> Callable[..., TorchOutput]: ...
+
+
+def compile(fn: Callable[..., PyTree], options: CompileOptions | None = None) -> object:
     """Returns a module as a ``JittableModule``, and a function as ``interop.jax_jit`` does.
 
     Args:

@@ -11,6 +11,7 @@ import torch
 
 from anyjax.torch.core import interop
 from anyjax.torch.eager.environment import mapped
+from anyjax.typing import Output
 
 
 def save_checkpoint(state: Mapping[str, Any], path: str, step: int) -> None:
@@ -27,7 +28,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str, step: int) -> None:
     checkpoints.save_checkpoint(os.path.abspath(path), arrays, step=step, overwrite=True)
 
 
-def load_checkpoint(path: str) -> Any:
+def load_checkpoint(path: str) -> Output:
     """Returns the pytree of a checkpoint with arrays in it.
 
     Args:
@@ -42,7 +43,7 @@ def load_checkpoint(path: str) -> Any:
 
     with warnings.catch_warnings():  # arrays go where they were
         warnings.filterwarnings("ignore", "Sharding info not provided")
-        state = checkpoints.restore_checkpoint(os.path.abspath(path), target=None)
+        state: Any = checkpoints.restore_checkpoint(os.path.abspath(path), target=None)
     if state is None:
         raise FileNotFoundError(f"No checkpoint found at {path}")
     return state

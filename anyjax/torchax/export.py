@@ -9,12 +9,17 @@ import jax
 import jax.export
 import torch
 from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 
+from anyjax.errors import Unsupported
+from anyjax.torch.core import private
 from anyjax.torch.jax_function import from_jax
 from anyjax.torch.source import from_torch
 from anyjax.torchax.ops import mappings
-from anyjax.torchax.tensor import default_env
+from anyjax.torchax.tensor import Environment, default_env
 from anyjax.typing import PyTree
+
+OPERATORS = (private.OpOverload, private.OpOverloadPacket)
 
 
 class _Interpreted(torch.fx.Interpreter):
@@ -25,6 +30,56 @@ class _Interpreted(torch.fx.Interpreter):
         if operator is None or not operator.is_jax_function:
             return super().call_function(target, args, kwargs)
         return from_jax(operator.func)(*args, **kwargs)
+
+
+class Serving(torch.nn.Module):
+    """A module inside of which functions of the environment serve torch's, also in traces."""
+
+    def __init__(self, module: torch.nn.Module, env: Environment):
+        super().__init__()
+        self.module, self.mode = module, _Serves(env)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self.mode:
+            return self.module(*args, **kwargs)
+
+
+class _Serves(TorchFunctionMode):
+    """Sees functions before the trace takes them apart."""
+
+    def __init__(self, env: Environment):
+        super().__init__()
+        self.find = env.find
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        operator = self.find(func)
+        if operator is None or not operator.is_jax_function:
+            return func(*args, **kwargs or {})
+        return from_jax(operator.func)(*args, **kwargs or {})
+
+
+def of_open_sizes(module: torch.nn.Module, env: Environment) -> Callable[..., Any]:
+    """Returns ``func(states, args, kwargs)`` of a module, whose sizes may be symbols.
+
+    Raises:
+      Unsupported: an operator of torch's own was replaced, which a trace cannot take note of.
+    """
+    replaced = [x for table in env.tables for x in table if isinstance(x, OPERATORS)]
+    if any(str(x).startswith("aten.") for x in replaced):
+        raise Unsupported(
+            f"functions in the place of {', '.join(map(str, replaced))} in a program of open sizes",
+            why="such a program is traced at once, where torch's functions can be replaced alone",
+            do="register the function that calls it, such as torch.nn.functional.silu",
+        )
+    model = from_torch(Serving(module, env))
+
+    def func(states: Mapping[str, jax.Array], args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        named = {f"module.{name}": x for name, x in states.items()}
+        params = {name: named.get(name, x) for name, x in model.params.items()}
+        state = {name: named.get(name, x) for name, x in model.state.items()}
+        return model.apply(params, *args, state=state, **kwargs)
+
+    return func
 
 
 class _Graph(torch.nn.Module):

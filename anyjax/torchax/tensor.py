@@ -11,13 +11,17 @@ from typing import Any
 import jax
 import torch
 
+from anyjax.errors import MissingOps
 from anyjax.torch.core import private
 from anyjax.torch.eager import environment, random_keys
-from anyjax.torch.eager.tensor import EagerTensor, Spec, made_as
+from anyjax.torch.eager.tensor import FORMULA, EagerTensor, Spec, made_as
 from anyjax.torchax import config, modes
 from anyjax.torchax.ops import ops_registry
+from anyjax.torchax.ops.mappings import j2t as j2t
+from anyjax.torchax.ops.mappings import t2j as t2j
 from anyjax.typing import PyTree
 
+OperatorNotFound = MissingOps
 UNCHANGED: Any = object()
 CURRENT: ContextVar[Environment | None] = ContextVar("CURRENT", default=None)
 aten = torch.ops.aten
@@ -89,7 +93,8 @@ class Tensor(EagerTensor):
 
     @property
     def device(self) -> torch.device:
-        return torch.device("jax", 0)
+        # torch's own formulas make tensors beside this one, which on_jax puts on JAX.
+        return torch.device("cpu") if FORMULA.get() else torch.device("jax", 0)
 
     @property
     def jax_device(self) -> Any:
@@ -253,9 +258,10 @@ class Environment(environment.Environment):
     def prng_key(self) -> jax.Array:
         """The key that the next draws are made from."""
         keys = self._keys
-        if keys is None or not keys.draws or random_keys.compiling():
-            return super().prng_key if keys is None or keys.draws else keys.rng
-        keys.rng, keys.draws = jax.random.fold_in(keys.rng, keys.draws + 1), 0
+        if keys is None or keys.rng is None or (keys.draws and random_keys.compiling()):
+            return super().prng_key
+        if keys.draws:
+            keys.rng, keys.draws = jax.random.fold_in(keys.rng, keys.draws + 1), 0
         return keys.rng
 
     @prng_key.setter

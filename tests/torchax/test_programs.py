@@ -21,6 +21,7 @@ from anyjax.errors import Unsupported
 from anyjax.torchax import export, interop, mesh_util, train
 from anyjax.torchax.flax import FlaxNNModule
 from anyjax.torchax.ops import mappings
+from anyjax.torchax.ops.ops_registry import Operator
 from anyjax.torchax.tensor import Environment, Tensor, View
 
 ENV = torchax.default_env()
@@ -40,7 +41,7 @@ class Scaled(torch.nn.Module):
         return x * self.weight + self.offset
 
 
-class compilations:  # noqa: N801
+class compilations:
     """Counts what XLA compiles inside of it."""
 
     def __enter__(self):
@@ -385,6 +386,49 @@ def test_exported_programs_of_open_sizes():
     assert "tensor<?x3xf32>" in str(exported.mlir_module())
     out = exported.call(weights, (jnp.ones((5, 3)),))
     assert out[0].shape == (10, 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=False),
+        lambda x: F.interpolate(x, size=(x.shape[2] * 2, x.shape[3] + 1), mode="nearest"),
+        lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
+        lambda x: F.adaptive_max_pool2d(x, 1),
+        lambda x: torch.linspace(-1, x.shape[3], x.shape[2]),
+    ],
+    ids=["resized", "resized by its sizes", "adaptive mean", "adaptive maximum", "linspace"],
+)
+def test_open_height_and_width(function):
+    class Calls(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    states, pure = torchax.extract_jax(Calls())
+    height, width = jax.export.symbolic_shape("h, w")
+    spec = jax.ShapeDtypeStruct((1, 2, height, width), jnp.float32)
+    program = jax.export.export(jax.jit(pure))(states, (spec,))
+    for shape in ((1, 2, 5, 6), (1, 2, 8, 11)):
+        x = torch.randn(shape)
+        out = program.call(states, (x.numpy(),))
+        np.testing.assert_allclose(out, function(x), atol=1e-5)
+
+
+def test_open_sizes_with_functions_in_the_place_of_torchs(monkeypatch):
+    monkeypatch.setattr(ENV, "_ops", {})
+    (rows,) = jax.export.symbolic_shape("rows")
+    spec = jax.ShapeDtypeStruct((rows, 2), jnp.float32)
+    option = {"is_user_defined": True, "needs_env": False, "is_view_op": False}
+    seven = Operator(F.silu, lambda x, inplace=False: x * 0 + 7, is_jax_function=True, **option)
+    ENV._ops[F.silu] = seven
+    states, pure = torchax.extract_jax(torch.nn.SiLU())
+    program = jax.export.export(jax.jit(pure))(states, (spec,))
+    assert program.call(states, (jnp.ones((1, 2)),)).tolist() == [[7, 7]]
+    ENV._ops[torch.ops.aten.silu] = seven
+    with pytest.raises(Unsupported, match="in a program of open sizes"):
+        jax.export.export(jax.jit(lambda *args: pure(*args)))(states, (spec,))
+    with pytest.raises(Unsupported, match="of the shape"):
+        jax.export.export(jax.jit(interop.jax_view(F.relu)))(spec)
 
 
 def test_weights_are_made_where_they_lie():

@@ -29,7 +29,7 @@ SIZES = {
 CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
     "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
-        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, decoder_sparse_step=1
+        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
     ),
 }  # fmt: skip
 

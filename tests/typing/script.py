@@ -205,6 +205,33 @@ def in_torch(folder: Path) -> None:
     torch.compile(mlp(), backend=backend)
 
 
+def as_torchax(folder: Path) -> None:
+    from anyjax import torchax
+    from anyjax.torchax import interop
+
+    torchax.install()
+    linear = torch.nn.Linear(3, 2)
+    states, function = torchax.extract_jax(linear)
+    assert_type(states, dict[str, jax.Array])
+    function(states, (jnp.ones((4, 3)),))
+    with torchax.default_env() as env:
+        assert_type(env.enabled, bool)
+        torch.ones(2, device="jax")
+    torchax.enable_globally()
+    with torchax.disable_temporarily():
+        pass
+    torchax.disable_globally()
+    options = torchax.CompileOptions(jax_jit_kwargs={})
+    torchax.compile(linear, options)
+    model = torchax.JittableModule(linear)
+    assert_type(model.params, dict[str, torch.Tensor])
+    assert_type(interop.torch_view_elem(jnp.ones(3)), torch.Tensor)
+    torchax.save_checkpoint({"weight": jnp.ones(2)}, str(folder / "torchax"), 1)
+    torchax.load_checkpoint(str(folder / "torchax"))
+    torchax.enable_accuracy_mode()
+    torchax.enable_performance_mode()
+
+
 def through_interop(folder: Path) -> None:
     import optax  # type: ignore[import-untyped, unused-ignore]
 
@@ -369,7 +396,7 @@ def failed(folder: Path) -> None:
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
     converted, called, hugging_face, transformed, trained, fed, adapted, sharded, in_flax, in_torch,
-    through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
+    through_interop, as_torchax, in_tensorflow, exported, simulated, looked_at, extended, failed,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeVar, cast
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ from anyjax.torch.core.strides import Layout
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.typing import PyTree
 
+F = TypeVar("F", bound=Callable[..., Any])
 DOUBLE = {torch.float64, torch.complex128}
 FORMULA = ContextVar("FORMULA", default=False)  # whether torch computes an operator by others
 KIND: ContextVar[type[EagerTensor] | None] = ContextVar("KIND", default=None)  # of new tensors
@@ -139,6 +140,13 @@ def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(4096)
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not {*map(type, shape)} <= {int}:
+        raise Unsupported(
+            f"a tensor on JAX of the shape {shape}",
+            where=diagnostics.where(),
+            why="its operators are traced one by one, for sizes that are known",
+            do="trace the module at once: anyjax.from_torch, or torchax.extract_jax",
+        )
     return torch.empty(shape, device="meta").stride()
 
 
@@ -310,7 +318,7 @@ def made_as(kind: type[EagerTensor] | None) -> Iterator[None]:
         KIND.reset(outer)
 
 
-def keeping_class(function: Callable[..., PyTree]) -> Callable[..., Any]:
+def keeping_class(function: F) -> F:
     """Returns a function whose calls make tensors of the class that new ones have now."""
     kind = KIND.get()
     if kind is None:
@@ -321,7 +329,7 @@ def keeping_class(function: Callable[..., PyTree]) -> Callable[..., Any]:
         with made_as(kind):
             return function(*args, **kwargs)
 
-    return called
+    return cast(F, called)
 
 
 def tensor_of(spec: Spec, array: jax.Array) -> EagerTensor:
