@@ -125,6 +125,29 @@ SERVED = (
 )  # fmt: skip
 
 
+class Hooks(private.accelerator.PrivateUse1Hooks):
+    """Answers torch's C++, which Dynamo asks in each compilation."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def has_primary_context(self, device_index: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+class Guard(private.accelerator.DeviceGuard):
+    """Has the device's streams, of which there is one without meaning."""
+
+    def type_(self) -> object:
+        return private.DEVICE_TYPE
+
+
+HOOKS, GUARD = Hooks(), Guard()  # torch keeps no reference
+
+
 def register() -> None:
     """Gives torch the device "jax", as importing torchax does.
 
@@ -135,11 +158,9 @@ def register() -> None:
     torch.utils.rename_privateuse1_backend(DEVICE)
     if not hasattr(torch, DEVICE):
         private.register_device(DEVICE, module)
+        private.accelerator.register_python_privateuseone_hook(HOOKS)
+        private.accelerator.register_python_privateuseone_device_guard(GUARD)
     for name in SERVED:
         for owner in (torch.accelerator, torch.accelerator.memory):
             if hasattr(owner, name):
                 setattr(owner, name, getattr(module, name))
-    current = lambda: 0
-    torch.accelerator.current_device_index = current
-    torch.accelerator.current_device_idx = current
-    torch.accelerator.set_device_index = set_device

@@ -25,8 +25,8 @@ class SingleAxisSharder:
         AssertionError.
 
     Example:
-      >>> SingleAxisSharder("fsdp", 4)("weight", torch.ones(5, 8, 12))
-      PartitionSpec(None, 'fsdp', None)
+      >>> tuple(SingleAxisSharder("fsdp", 4)("weight", torch.ones(5, 8, 12)))
+      (None, 'fsdp', None)
     """
 
     def __init__(self, axis_name: str, axis_size: int, replicate_unshardable: bool = False):

@@ -168,10 +168,10 @@ class Environment(environment.Environment):
 
     Example:
       >>> env = Environment()
-      >>> env.override_op_definition(torch.sinc, lambda x: x - x)
+      >>> env.override_op_definition(torch.relu, lambda x: x * 7)
       >>> with env:
-      ...     torch.sinc(torch.ones(2, device="jax")).jax(), torch.sinc(torch.ones(1))
-      (Array([0., 0.], dtype=float32), tensor([3.8982e-17]))
+      ...     torch.relu(torch.ones(2, device="jax")).jax(), torch.relu(torch.ones(1))
+      (Array([7., 7.], dtype=float32), tensor([1.]))
     """
 
     def __init__(self, configuration: config.Configuration | None = None):

@@ -80,13 +80,18 @@ def sharded(model: torch.nn.Module, mesh: Mesh) -> dict[str, jax.Array]:
     return weights
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_decoding(kind):
+def made(kind: str) -> torch.nn.Module:
     torch.manual_seed(0)
     config = CONFIGS[kind]()
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     if kind == "qwen3_moe":
         config._experts_implementation = "batched_mm"
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_decoding(kind):
+    model = made(kind)
     prompt = torch.randint(0, 64, (BATCH, 5))
     mesh = jax.make_mesh((8,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
     runner = Runner(model)

@@ -212,19 +212,13 @@ def as_torchax(folder: Path) -> None:
     torchax.install()
     linear = torch.nn.Linear(3, 2)
     states, function = torchax.extract_jax(linear)
-    assert_type(states, dict[str, jax.Array])
-    function(states, (jnp.ones((4, 3)),))
-    with torchax.default_env() as env:
-        assert_type(env.enabled, bool)
-        torch.ones(2, device="jax")
+    function(assert_type(states, dict[str, jax.Array]), (jnp.ones((4, 3)),))
     torchax.enable_globally()
-    with torchax.disable_temporarily():
-        pass
+    with torchax.disable_temporarily(), torchax.default_env() as env:
+        assert_type(env.enabled, bool)
     torchax.disable_globally()
-    options = torchax.CompileOptions(jax_jit_kwargs={})
-    torchax.compile(linear, options)
-    model = torchax.JittableModule(linear)
-    assert_type(model.params, dict[str, torch.Tensor])
+    torchax.compile(linear, torchax.CompileOptions(jax_jit_kwargs={}))
+    assert_type(torchax.JittableModule(linear).params, dict[str, torch.Tensor])
     assert_type(interop.torch_view_elem(jnp.ones(3)), torch.Tensor)
     torchax.save_checkpoint({"weight": jnp.ones(2)}, str(folder / "torchax"), 1)
     torchax.load_checkpoint(str(folder / "torchax"))
