@@ -97,9 +97,9 @@ def extract_jax(
     """
     env = env or default_env()
     with made_as(tensor.Tensor):  # a copy: the module stays where it is
-        module = jittable.JittableModule(mod, dedup_parameters=dedup_parameters and tie_weights)
-    states: Any = env.t2j_copy({**module.buffers, **module.params})
-    trained, constant = set(module.params), set(module.buffers)
+        module = jittable.JittableModule(mod)
+    trained, constant = interop.tensors_of(module._model, dedup_parameters and tie_weights)
+    states: Any = env.t2j_copy(constant | trained)
 
     def func(states: dict[str, jax.Array], args: tuple, kwargs: dict | None = None) -> Any:
         params = {name: x for name, x in states.items() if name in trained}

@@ -52,7 +52,8 @@ class JittableModule(jittable.JittableModule):
     """A module whose methods run as compiled programs; see ``anyjax.torch.interop``.
 
     The module inside is ``m`` itself, moved to JAX. A tensor that is set in the dicts ``params``
-    and ``buffers`` is the module's from the next call on.
+    and ``buffers`` is the module's from the next call on. ``params`` are those that are trained;
+    ``buffers`` all other tensors, attributes among them.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class JittableModule(jittable.JittableModule):
         listed, _ = lists.setdefault(kind, ({}, {}))
         self._take_writes()
         listed.clear()
-        listed.update(getattr(jittable.JittableModule, kind).fget(self))
+        params, buffers = tensors_of(self._model, self._tied["remove_duplicate"])
+        listed.update(params if kind == "params" else buffers)
         lists[kind] = listed, dict(listed)
         return listed
 
@@ -112,6 +114,15 @@ class JittableModule(jittable.JittableModule):
         self._take_writes()
         with made_as(Tensor):
             return super().jittable_call(method_name, *args, **kwargs)
+
+
+def tensors_of(
+    module: torch.nn.Module, once: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Returns what ``extract_all_buffers`` does; tied parameters by one name, where ``once``."""
+    params, buffers = extract_all_buffers(module)
+    names = {id(x): name for name, x in reversed(params.items())}
+    return {k: x for k, x in params.items() if not once or names[id(x)] == k}, buffers
 
 
 def extract_all_buffers(

@@ -144,6 +144,23 @@ def test_later_writes_to_attributes_and_weights_are_seen():
     assert module.weight.tolist() == [2, 3]
 
 
+def test_attributes_are_states_of_pure_functions():
+    module = Scaled()
+    module.weight.requires_grad_(False)
+    states, function = torchax.extract_jax(module)
+    assert set(states) == {"weight", "offset"}
+    program = jax.jit(function)
+    x = jnp.ones(2)
+    assert program(states, (x,)).tolist() == [1, 1]
+    assert program(states | {"offset": jnp.full(2, 5.0)}, (x,)).tolist() == [6, 6]
+    model = interop.JittableModule(module)
+    assert set(model.params) == set() and set(model.buffers) == {"weight", "offset"}
+    model.buffers["offset"] = on_jax(3.0, 4)
+    assert model(on_jax(1.0, 1)).tolist() == [4, 5]
+    call = interop.jax_jit(lambda *args: model.functional_call("forward", *args))
+    assert call({}, model.buffers | {"offset": on_jax(0.0, 1)}, on_jax(1.0, 1)).tolist() == [1, 2]
+
+
 def test_per_layer_embeddings():
     class Embeds(torch.nn.Module):
         def __init__(self):

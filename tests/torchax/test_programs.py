@@ -267,6 +267,7 @@ def test_extract_jax_leaves_the_module_where_it_is():
     module[1].weight = module[0].weight
     states, function = torchax.extract_jax(module)
     assert "1.weight" not in states and type(module[0].weight.data) is torch.Tensor
+    assert {"0.weight", "1.weight"} < set(torchax.extract_jax(module, dedup_parameters=False)[0])
     x = np.ones((2, 3), np.float32)
     expected = module(torch.from_numpy(x)).detach()
     np.testing.assert_allclose(jax.jit(function)(states, (x,)), expected, rtol=1e-5)

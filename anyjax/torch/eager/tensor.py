@@ -280,6 +280,8 @@ class EagerTensor(JaxTensor):
         for name, value in vars(other).items():
             if name not in ("spec", "memory"):  # _is_param, and what users have set
                 setattr(self, name, value)
+        if isinstance(other, torch.nn.Parameter):
+            setattr(self, private.IS_PARAMETER, True)
         return self.requires_grad_(other.requires_grad)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
