@@ -20,9 +20,9 @@ from anyjax.torch.eager.tensor import EagerTensor
 
 
 def test_parameters_that_are_moved_are_parameters():
-    linear = interop.to_jax(nn.Linear(2, 2))
-    assert isinstance(linear.weight, nn.Parameter) and linear.weight.requires_grad
-    assert not isinstance(interop.to_jax(torch.ones(2)), nn.Parameter)
+    linear = interop.to_jax(Linear(2, 2))
+    assert isinstance(linear.weight, Parameter) and linear.weight.requires_grad
+    assert not isinstance(interop.to_jax(torch.ones(2)), Parameter)
 
 
 def test_the_array_is_the_array():
