@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anyjax.calls.compilation_cache import use_compilation_cache as use_compilation_cache
     from anyjax.calls.counted_array import CountedArray as CountedArray
     from anyjax.calls.host_memory import reuse_memory as reuse_memory
+    from anyjax.calls.layouts import static as static
     from anyjax.explorer import explore as explore
     from anyjax.frontends import convert as convert
     from anyjax.hf._save_pretrained import save_pretrained as save_pretrained
@@ -64,6 +65,7 @@ _HOME = {
     "lowers": "anyjax.torch",
     "reuse_memory": "anyjax.calls.host_memory",
     "save_pretrained": "anyjax.hf._save_pretrained",
+    "static": "anyjax.calls.layouts",
     "use_compilation_cache": "anyjax.calls.compilation_cache",
     "verify": "anyjax.parity",
 }

@@ -72,10 +72,12 @@ class DataDependent(AnyjaxError, TypeError):
     """Python code or a shape depends on values that are traced.
 
     ``arguments`` names the model's inputs that the value was computed from, ``value`` is the traced
-    one where it is known; ``general`` says that the way out does not know which call was made.
+    one where it is known; ``general`` says that the way out does not know which call was made;
+    ``leaves`` are the arguments of the calls that it went through.
     """
 
     value: object = None
+    leaves: tuple[object, ...] = ()
 
     def __init__(
         self, what: str, *, arguments: tuple[str, ...] = (), general: bool = False, **lines: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import jax
 
 from anyjax import html_text, saved, summary
-from anyjax.calls import call, concretization_help, methods
+from anyjax.calls import call, methods
 from anyjax.errors import WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
@@ -270,7 +270,8 @@ class Model:
           platforms: what the programs run on: "cpu", "cuda", "rocm", "tpu".
           generate: options of ``anyjax.generate``, whose whole decoding loop is saved, too. The
             example is then the longest prompt, in any number of rows where ``shapes`` names its
-            batch; see ``anyjax.generate``.
+            batch; with pictures, sounds or an encoder a batch of the shapes and the layout that
+            are to be served. See ``anyjax.generate``.
           executables: also keep the programs as compiled for this kind of machine and these
             versions, so that the first call after ``anyjax.load`` compiles nothing; open sizes are
             those of the example. They are tried in a process of their own. Elsewhere they are not
@@ -322,6 +323,8 @@ class Model:
 
     def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
+        from anyjax.calls import concretization_help  # where something is wrong
+
         concretization_help.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import jax
 import numpy as np
@@ -78,6 +78,8 @@ class Source(Protocol):
     def taps(self) -> tuple[Any, ...]: ...
     @property
     def flags(self) -> Any: ...
+    @property
+    def layouts(self) -> frozenset[str]: ...
     def __call__(
         self, params: Arrays, state: Arrays, args: tuple[object, ...], kwargs: dict[str, object],
         rng: jax.Array | None = None,
@@ -94,8 +96,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SourceBase:
-    """The base of all sources."""
+    """The base of all sources.
 
+    Attributes:
+      layouts: names of arguments whose values are part of its programs.
+    """
+
+    layouts: ClassVar[frozenset[str]] = frozenset()
     cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
     taps: tuple[Any, ...] = field(default=(), repr=False, kw_only=True)  # calls.taps.Tap
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from anyjax.calls.layouts import with_arrays
 from anyjax.errors import WrongArguments
 from anyjax.model import Model
+from anyjax.trees import Static
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +30,7 @@ def takes_model(function: Callable[P, R]) -> Callable[P, R]:
     """Makes a public function refuse what is no Model before it does anything.
 
     A torch module has many of a Model's names, and would fail in the middle of the work, or not.
+    Arguments of ``anyjax.static`` come as arrays.
 
     Args:
       function: its first parameter is the model.
@@ -40,6 +43,7 @@ def takes_model(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         if args or "model" in kwargs:
             check_model(args[0] if args else kwargs["model"], function.__name__)
-        return function(*args, **kwargs)
+        batch: Any = {k: with_arrays(x) if isinstance(x, Static) else x for k, x in kwargs.items()}
+        return function(*args, **batch)
 
     return checked

@@ -62,7 +62,7 @@ class Checks:
 
         def function(params, arrays):
             self.traces += 1
-            return floats(self.model.apply(params, rng=self.key, **arrays, **self.static))
+            return floats(self.model.apply(params, rng=self.key, **{**self.static, **arrays}))
 
         return jax.jit(function)
 
@@ -94,15 +94,24 @@ class Checks:
         """The values of one program are torch's."""
         self._compare(self.run(self.arrays))
 
-    def jit(self) -> None:
-        """``jax.jit`` of ``model.apply`` is traced once, and right for values that it never saw."""
-        params = self.model.params
-        self.jitted(params, self.arrays)  # DataDependent, where values decide shapes
-        got = self.jitted(params, self.arrays_of(self.flipped))
-        if self.traces > 1:
+    def jit(self) -> str:
+        """``jax.jit`` of ``model.apply`` is traced once, and right for values that it never saw;
+        once for each layout where ``anyjax.static`` makes one of arrays. Returns their names.
+        """
+        params, batches = self.model.params, [self.arrays, self.arrays_of(self.flipped)]
+        try:
+            self.jitted(params, batches[0])
+        except DataDependent:  # values decide shapes
+            static = lambda arrays: anyjax.static(self.model, arrays | self.static, rng=self.key)
+            batches, self.traces = [*map(static, batches)], 0
+            self.jitted(params, batches[0])
+        got = self.jitted(params, batches[1])
+        if self.traces > len({*map(jax.tree.structure, batches)}):
             raise Wrong(f"traced {self.traces} times for two calls of the same shapes")
         exact = lambda: self.wide(self.flipped)
         settle(got, call(self.case.model, self.flipped), exact, VALUES, self.case.random)
+        names = [k for k, x in batches[1].items() if k in self.arrays and not jax.tree.leaves(x)]
+        return f"static: {', '.join(names)}" if names else ""
 
     def gradient(self) -> None:
         """The gradients of all parameters are torch's, of a sum of sines."""

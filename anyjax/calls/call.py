@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from anyjax import trees, warn_once
-from anyjax.calls import call_key, concretization_help, explicit_mesh
+from anyjax.calls import call_key, explicit_mesh, layouts
 from anyjax.calls.program import program
 from anyjax.calls.rng import check_key
 from anyjax.dtypes import shape_of
@@ -26,6 +26,9 @@ from anyjax.errors import (
 from anyjax.source import Source
 from anyjax.trees import Static
 from anyjax.typing import PyTree
+
+if TYPE_CHECKING:
+    from jax.tree_util import PyTreeDef
 
 END = 2**31 - 1 - (1 << 24)
 MANY = 4  # different floats for one argument, which look as if there were more to come
@@ -61,7 +64,8 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [model.source.as_array(x) for x in leaves]
     names = trees.names(args, kwargs, model.source.positional)
-    pinned = model.source.cache.static_arguments.setdefault(structure, set())
+    pinned = {*model.source.cache.static_arguments.get(structure, model.source.layouts)}
+    learned: set[str] = set()
     while True:
         static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
         arrays = [x for x, s in zip(leaves, static) if s is None]
@@ -73,11 +77,16 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
         except DataDependent as error:
             deciding = set(error.arguments) - pinned
             settled = trees.STATE in deciding and not _settings(model.state, True)[0].value
-            if settled or not (new := _static_by_value(deciding, names, leaves)):
-                concretization_help.advise(error, dict(zip(names, leaves)), "model(x{})")
+            by_name = dict(zip(names, leaves))
+            if settled or not deciding or not layouts.decidable(deciding - {trees.STATE}, by_name):
+                layouts.help_with(error, by_name, "model(x{})")
                 raise
-            pinned |= new
+            pinned |= deciding
+            _known(model.source, structure).update(deciding)
+            learned |= deciding - {trees.STATE}
             continue
+        if learned:
+            layouts.notice(learned)
         if kind.fresh:
             _remember(model.source, kind, arrays, rng)
         if key is not None and not pinned:
@@ -123,25 +132,52 @@ def apply(
     """Returns the output and what the forward pass wrote."""
     check_key(rng)
     _check_weights(params=params, state=state)
+    args, kwargs = layouts.opened(args, kwargs, source)
     static_names: set[str] = set()
+    if source.layouts or source.cache.static_arguments:
+        args, kwargs, static_names = _fixed(source, args, kwargs, None)
     while True:
         try:
             out, written = explicit_mesh.call_on_mesh(source, params, state, args, kwargs, rng)
             _warn_unchecked(getattr(written, "unchecked", None), getattr(written, "holds", None))
             return out, written
         except DataDependent as error:
-            leaves, structure = jax.tree.flatten((args, kwargs))
-            names = trees.names(args, kwargs, source.positional)
-            leaves = [source.as_array(x) for x in leaves]
-            new = set(error.arguments) - static_names
-            if not new or not _decidable(new, names, leaves):
-                concretization_help.advise(
-                    error, dict(zip(names, leaves)), "model.apply(params, x{})"
-                )
+            deciding = set(error.arguments)
+            by_name = _by_name(source, args, kwargs)
+            if deciding <= static_names or not layouts.decidable(deciding - static_names, by_name):
+                every = set().union(source.layouts, *source.cache.static_arguments.values())
+                layouts.help_with(error, by_name, "model.apply(params, x{})", every)
                 raise
-            static_names |= new
-            leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
-            args, kwargs = jax.tree.unflatten(structure, leaves)
+            args, kwargs, static_names = _fixed(source, args, kwargs, deciding)
+
+
+def _by_name(source: Source, args: tuple, kwargs: dict[str, PyTree]) -> dict[str, Any]:
+    """Returns the leaves of the arguments by their names, as the source takes them."""
+    names = trees.names(args, kwargs, source.positional)
+    return dict(zip(names, map(source.as_array, jax.tree.leaves((args, kwargs)))))
+
+
+def _fixed(source: Source, args: tuple, kwargs: dict[str, PyTree], deciding: set[str] | None):
+    """Returns (args, kwargs) with known arrays that decide as constants, and their names: further
+    ones than those of earlier calls of this structure, which are remembered.
+    """
+    structure = jax.tree.structure((args, kwargs))
+    if deciding:
+        _known(source, structure).update(deciding)
+    decide = source.cache.static_arguments.get(structure, source.layouts)
+    leaves = _by_name(source, args, kwargs)
+    is_static = lambda n, x: (
+        n in decide and (isinstance(x, trees.Constant) or layouts.has_values(x))
+    )
+    names = {n for n, x in leaves.items() if is_static(n, x)}
+    fix = lambda x: x if isinstance(x, trees.Constant) else trees.Constant(x)
+    fixed = [fix(x) if n in names else x for n, x in leaves.items()]
+    return *jax.tree.unflatten(structure, fixed), names
+
+
+def _known(source: Source, structure: PyTreeDef) -> set[str]:
+    """Returns the names of arguments that are static by value in calls of this structure."""
+    return source.cache.static_arguments.setdefault(structure, {*source.layouts})
 
 
 def _warn_unchecked(unchecked: str | None, holds: object) -> None:
@@ -185,6 +221,7 @@ def _run(model, kind, arrays, rng):
     rest = iter(arrays)
     leaves = [next(rest) if s is None else _unwrap(s) for s in kind.static]
     args, kwargs = jax.tree.unflatten(kind.structure, leaves)
+    args, kwargs = layouts.opened(args, kwargs, model.source)
     out, written = explicit_mesh.call_on_mesh(model.source, model.params, state, args, kwargs, rng)
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
@@ -219,28 +256,6 @@ def _near_the_end(inputs: PyTree) -> bool:
     """Returns whether there are 64-bit integers to which 32 bits cannot add any small number."""
     wide = (x for x in jax.tree.leaves(inputs) if "int64" in str(getattr(x, "dtype", "")))
     return any(np.abs(np.asarray(x)).max(initial=0) > END for x in wide)
-
-
-def _static_by_value(asked: set[str], names, leaves) -> set[str]:
-    """Returns the arguments to make static by value: all that decided, if that is possible, or the
-    state, of which only a few entries are said to decide.
-    """
-    new = asked - {trees.STATE}
-    if not _decidable(new, names, leaves):
-        return set()
-    if new:
-        warn_once.warn(
-            f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in "
-            "model(...): the program is compiled once for each of them",
-            StaticArgument,
-        )
-    return asked
-
-
-def _decidable(asked: set[str], names, leaves) -> bool:
-    """Returns whether all of these are arrays of integers or bools whose values are known."""
-    by_name = {n: x for n, x in zip(names, leaves) if not isinstance(x, jax.core.Tracer)}
-    return all(n in by_name and by_name[n].dtype.kind in "iub" for n in asked)
 
 
 def warn_dropped(written: Mapping[str, PyTree], state: Mapping[str, PyTree]) -> None:

@@ -46,11 +46,15 @@ def advise(
     elif not error.general:
         return
     elif 0 < len(deciding) == len(error.arguments) and all(map(_may_be_static, deciding.values())):
-        pure = call.startswith("model.apply")
-        itself = ", or call model(...) outside of jax.jit, which does so itself" if pure else ""
-        error.advise(
-            f"close over {', '.join(deciding)} instead of tracing it, as a numpy array{itself}"
-        )
+        names = ", ".join(deciding)
+        if call.startswith("model.apply"):
+            error.advise(
+                f"batch = anyjax.static(model, batch) makes static what decides ({names}), and "
+                "jax.jit takes that batch, one program for each of the values; or call model(...) "
+                "outside of jax.jit, which does so itself"
+            )
+        else:
+            error.advise(f"close over {names} instead of tracing it, as a numpy array")
     else:
         is_function = call.startswith("func")
         error.advise(EAGER.format("func" if is_function else "model.apply(model.params, ...)"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 import numpy as np
 
+from anyjax.calls.layouts import with_arrays
 from anyjax.compare.judge import (
     Comparison,
     compare,
@@ -98,7 +99,7 @@ def verify(
       >>> anyjax.verify(model, x).faults[0].path
       '1'
     """
-    call = Call(args, kwargs, rng)
+    call = Call(args, with_arrays(kwargs), rng)
     original = side_of(model, reference, call)
     is_torch = original.name == "torch"  # whose random numbers JAX does not draw
     actual = model_side(model, replace(call, rng=None) if is_torch else call, is_torch)

@@ -47,7 +47,9 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def describe_call(leaves: Sequence[object], names: list[str]) -> Json:
-    """Returns arguments by name: "dtype[shape]" for arrays, the value for everything else."""
+    """Returns arguments by name: "dtype[shape]" for arrays, the value for everything else; the
+    dtype, shape and values of arrays that are part of the program.
+    """
     described: dict[str, Any] = {}
     for name, leaf in zip(names, leaves):
         if trees.is_array(leaf):
@@ -57,14 +59,16 @@ def describe_call(leaves: Sequence[object], names: list[str]) -> Json:
         elif isinstance(leaf, STORED):
             described[name] = leaf
         elif isinstance(leaf, trees.Constant):
-            raise Unsupported(
-                f"the values of {name} decide what is computed",
-                why="a saved program takes any values of its arrays",
-                do=f"make it part of the model: a module, or a function, that calls it with {name}",
-            )
+            shape = f"{jax.dtypes.canonicalize_dtype(leaf.array.dtype)}{[*leaf.array.shape]}"
+            described[name] = {"array": shape, "values": leaf.array.tolist()}
         else:
             raise _not_stored(f"the argument {name}", leaf)
     return described
+
+
+def shapes_of(inputs: Json) -> Json:
+    """Returns the described arguments, without the values of those that the program holds."""
+    return {k: f"{x['array']} as saved" if isinstance(x, dict) else x for k, x in inputs.items()}
 
 
 def _not_stored(what: str, value: object) -> Unsupported:
@@ -98,6 +102,10 @@ def misfit(call: Json, leaves: Sequence[object], names: list[str]) -> str | None
     for name, expected in saved.items():
         if same(expected, described[name]):
             continue
+        if isinstance(expected, dict):
+            if why := _layout_misfit(name, expected, values[name]):
+                return why
+            continue
         is_shape = isinstance(expected, str) and dimensions.is_dtype(expected.partition("[")[0])
         if not trees.is_array(value := values[name]) or not is_shape:
             return f"{name} is {json.dumps(described[name])}, not {json.dumps(expected)}"
@@ -113,12 +121,21 @@ def misfit(call: Json, leaves: Sequence[object], names: list[str]) -> str | None
     return _size_misfit(call, sizes, values)
 
 
+def _layout_misfit(name: str, expected: Json, value: object) -> str | None:
+    """Returns why an argument is not the array that is part of the program, None if it is."""
+    if isinstance(value, jax.core.Tracer):
+        return f"the values of {name} are part of the program, and those of the call are traced"
+    if not trees.is_array(value) or np.asarray(value).tolist() != expected["values"]:
+        return f"{name} has other values, and they decide what is computed"
+    return None
+
+
 def _size_misfit(call: Json, sizes: dict[str, int], values: Mapping[str, object]) -> str | None:
     """Returns which size contradicts an expression or a constraint, None if all fit."""
     if empty := next((name for name, size in sizes.items() if size < 1), None):
         return f"{empty} is {sizes[empty]}, at least 1 is needed"
     for name, described in call["inputs"].items():
-        if not trees.is_array(value := values[name]):
+        if not trees.is_array(value := values[name]) or isinstance(described, dict):
             continue
         texts = dimensions.parts(described[described.index("[") :])
         for text, size in zip(texts, value.shape):

@@ -30,11 +30,17 @@ EXECUTABLES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "files": ((dict,), TEXT),
 }
 CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
-    "inputs": ((dict,), (str, int, float, bool, type(None))),
+    "inputs": ((dict,), (str, int, float, bool, dict, type(None))),
     "rng": ((str, type(None)), ()),
     "output": ((dict,), ()),
     "missed": ((list,), TEXT),
     "known": ((dict,), ()),
+}
+
+# An argument whose values are part of the program.
+LAYOUT: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
+    "array": (TEXT, ()),
+    "values": ((list, int, bool), ()),
 }
 
 
@@ -69,8 +75,11 @@ def check_about(about: Json) -> None:
         if not all(isinstance(x, str) for x in call.get("constraints") or []):
             raise ValueError(f"calls[{i}].constraints is {call['constraints']!r}")
         _check_output(call["output"], f"calls[{i}].output")
-        for text in (x for x in call["inputs"].values() if isinstance(x, str)):
-            dimensions.check_array(text)
+        for entry in call["inputs"].values():
+            if isinstance(entry, dict):
+                _check(entry, LAYOUT, f"calls[{i}].inputs.")
+            elif isinstance(entry, str):
+                dimensions.check_array(entry)
         for text in call.get("constraints") or ():
             dimensions.check_size(text)
     for entry in executable_entries(about):

@@ -16,7 +16,7 @@ from anyjax.dtypes import canonical, fitting
 from anyjax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
 from anyjax.private_names import Inconclusive
 from anyjax.saved import derivatives
-from anyjax.saved.calls import build_output, describe_call, misfit, same
+from anyjax.saved.calls import build_output, describe_call, misfit, same, shapes_of
 from anyjax.saved.checksum import Json
 from anyjax.saved.dimensions import suggested
 from anyjax.saved.executables import in_order
@@ -57,6 +57,12 @@ class SavedSource(SourceBase):
     def positional(self) -> list[str]:
         """Returns the names of the arguments that may be given by position."""
         return self.argument_names
+
+    @property
+    def layouts(self) -> frozenset[str]:  # type: ignore[override]
+        """Returns the names of arguments whose values are part of its programs."""
+        described = (item for call in self.calls for item in call["inputs"].items())
+        return frozenset(name for name, about in described if isinstance(about, dict))
 
     @property
     def signature(self) -> inspect.Signature:
@@ -163,12 +169,17 @@ class SavedSource(SourceBase):
     def _arguments(self, state, args, kwargs, rng) -> tuple[int, list, Any]:
         """Returns (the number of the call that fits, its arrays, the numbers of its key)."""
         leaves = [self.as_array(x) for x in jax.tree.leaves((args, kwargs))]
+        leaves = [x.array if isinstance(x, trees.Constant) else x for x in leaves]
         names = trees.names(args, kwargs, self.positional)
         i = self._select(leaves, names, rng)
         call = self.calls[i]
         _check_known(call["known"], state)
         by_name = dict(zip(names, leaves))  # the program has its own order of arguments
-        arrays = [by_name[name] for name in call["inputs"] if trees.is_array(by_name[name])]
+        arrays = [
+            by_name[name]
+            for name, about in call["inputs"].items()
+            if trees.is_array(by_name[name]) and not isinstance(about, dict)
+        ]
         return i, arrays, _key_data(call["rng"], rng)
 
     def _result(self, i: int, flat, written, holds) -> tuple[Any, trees.Written]:
@@ -198,6 +209,19 @@ class SavedSource(SourceBase):
         for i in sorted(range(len(misfits)), key=lambda i: priority(self.calls[i])):
             if misfits[i] is None:
                 return i
+        by_name = dict(zip(names, leaves))
+        layouts = {k for c in self.calls for k, x in c["inputs"].items() if isinstance(x, dict)}
+        if traced := [
+            n for n in by_name if n in layouts and isinstance(by_name[n], jax.core.Tracer)
+        ]:
+            place = f"the saved program of {self.name}"
+            raise DataDependent(
+                f"{place} needs the values of {', '.join(traced)} while they are traced",
+                arguments=tuple(traced),
+                general=True,
+                why="it was saved for some values of them, which decide what is computed",
+                do="close over them as numpy arrays",
+            )
         reasons = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, misfits)]
         raise WrongArguments(
             f"no program was saved for {json.dumps(described)}",
@@ -229,7 +253,8 @@ def _fits(array: jax.Array | np.ndarray, expected: jax.stages.ArgInfo) -> bool:
 
 def _shown(call: Json) -> str:
     constraints = call.get("constraints", [])
-    return json.dumps(call["inputs"]) + (f" with {', '.join(constraints)}" if constraints else "")
+    shown = json.dumps(shapes_of(call["inputs"]))
+    return shown + (f" with {', '.join(constraints)}" if constraints else "")
 
 
 def _key_data(kind: str | None, rng: jax.Array | None) -> jax.Array | None:

@@ -14,7 +14,9 @@ import numpy as np
 from safetensors.flax import save_file
 
 from anyjax import multiprocess, trees
+from anyjax.calls.layouts import decidable, opened
 from anyjax.dtypes import shape_of
+from anyjax.errors import DataDependent
 from anyjax.numerics.attention import in_blocks
 from anyjax.saved.checksum import Json
 from anyjax.saved.dimensions import symbolic
@@ -25,6 +27,7 @@ from anyjax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
 from anyjax.saved.metadata import text_of
 from anyjax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
 from anyjax.saved.source import SavedSource, serialized
+from anyjax.source import Source
 from anyjax.typing import PyTree
 
 
@@ -122,17 +125,20 @@ def _write_calls(
 ) -> tuple[list[Json], list[Compilation]]:
     """Writes a program for each kind of call; returns their descriptions and compilations."""
     described: dict[str, dict[str, Any]] = {}
-    compilations = []
+    compilations, options = [], (sizes, platforms)
     for args, kwargs, rng in calls:
-        example = jax.tree.leaves((args, kwargs))
-        args, kwargs, applicable = symbolic(source, args, kwargs, *sizes)
+        example = jax.tree.leaves(opened(args, kwargs, source))
         key_data = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
-        shapes = [*map(_of_size, jax.tree.leaves((args, kwargs)), example)]
         if isinstance(source, SavedSource):
+            args, kwargs, applicable = symbolic(source, args, kwargs, *sizes)
             description, program, leaves = source.held(state, args, kwargs, rng)
             shapes = [_of_size(x, x) for x in leaves]
         else:
-            description, program = export_call(source, params, state, args, kwargs, rng, platforms)
+            call = args, kwargs, rng
+            description, program, leaves, applicable = _program(
+                source, params, state, call, *options
+            )
+            shapes = [*map(_of_size, leaves, example)]
         key = json.dumps([description["inputs"], description["rng"]])
         if key in described:
             continue
@@ -142,6 +148,34 @@ def _write_calls(
         compilations.append(Compilation(name, program, [arrays, key_data]))
         described[key] = {"constraints": applicable} | description
     return [*described.values()], compilations
+
+
+def _program(
+    source: Source, params, state, call: tuple, sizes: tuple, platforms: Sequence[str]
+) -> tuple[Json, bytes, list, list[str]]:
+    """Returns a call's description and program, its leaves, and the constraints on its sizes.
+
+    Arrays of the example whose values decide what is computed are part of the program.
+    """
+    args, kwargs, rng = call
+    args, kwargs = opened(args, kwargs, source)
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves = [source.as_array(x) for x in leaves]
+    names = trees.names(args, kwargs, source.positional)
+    arguments, deciding = dict(zip(names, leaves)), set[str]()
+    while True:
+        fixed = [trees.Constant(x) if n in deciding else x for n, x in arguments.items()]
+        fixed_call = jax.tree.unflatten(structure, fixed)
+        args, kwargs, applicable = symbolic(source, *fixed_call, *sizes)
+        try:
+            exported = export_call(source, params, state, args, kwargs, rng, platforms)
+        except DataDependent as error:
+            new = {*error.arguments} - deciding
+            if not new or not decidable(new, arguments):
+                raise
+            deciding |= new
+        else:
+            return *exported, jax.tree.leaves((args, kwargs)), applicable
 
 
 def _of_size(leaf: PyTree, example: PyTree) -> jax.ShapeDtypeStruct | None:

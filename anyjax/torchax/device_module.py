@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -74,50 +75,26 @@ def memory_stats(device: object = None, /) -> OrderedDict[str, Any]:
     return OrderedDict(sorted((stats | by_name).items()))
 
 
-def memory_allocated(device: object = None, /) -> int:
-    """Returns the bytes in use, 0 where JAX does not count them, as on CPUs."""
-    return memory_stats().get("allocated_bytes.all.current", 0)
+def _bytes(name: str) -> Callable[..., int]:
+    return lambda device=None, /: memory_stats().get(name, 0)
 
 
-def max_memory_allocated(device: object = None, /) -> int:
-    """Returns the largest number of bytes in use so far."""
-    return memory_stats().get("allocated_bytes.all.peak", 0)
-
-
-def memory_reserved(device: object = None, /) -> int:
-    """Returns the bytes that JAX keeps of the device."""
-    return memory_stats().get("reserved_bytes.all.current", 0)
-
-
-def max_memory_reserved(device: object = None, /) -> int:
-    """Returns the largest number of bytes that JAX kept of the device."""
-    return memory_stats().get("reserved_bytes.all.peak", 0)
+memory_allocated, max_memory_allocated, memory_reserved, max_memory_reserved = map(_bytes, BYTES)
 
 
 def get_memory_info(device: object = None, /) -> tuple[int, int]:
     """Returns (free, all) bytes of the device, zeros where JAX does not know them."""
     stats = memory_stats()
     limit = stats.get("bytes_limit", 0)
-    return limit - stats.get("bytes_in_use", 0) if limit else 0, limit
+    return (limit - stats.get("bytes_in_use", 0) if limit else 0), limit
 
 
-def mem_get_info(device: object = None, /) -> tuple[int, int]:
-    """Returns what ``get_memory_info`` does."""
-    return get_memory_info()
+def empty_cache(device: object = None, /) -> None:
+    """Does nothing: JAX gives memory back with its arrays, and counts from its start."""
 
 
-def empty_cache() -> None:
-    """Does nothing: JAX gives memory back with its arrays."""
-
-
-def reset_peak_memory_stats(device: object = None, /) -> None:
-    """Does nothing: JAX counts from the start of the process."""
-
-
-def reset_accumulated_memory_stats(device: object = None, /) -> None:
-    """Does nothing: JAX counts from the start of the process."""
-
-
+mem_get_info = get_memory_info
+reset_peak_memory_stats = reset_accumulated_memory_stats = empty_cache
 SERVED = (
     "empty_cache", "get_memory_info", "max_memory_allocated", "max_memory_reserved",
     "memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats",

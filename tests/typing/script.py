@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import anyjax
-from anyjax import train
+from anyjax import torchax, train
 from anyjax.typing import ArrayLike, Output, TorchOutput
 
 X = np.ones((4, 3), np.float32)
@@ -54,6 +54,11 @@ def called(folder: Path) -> None:
     assert_type((y.shape, y.dtype), tuple[tuple[int, ...], np.dtype[Any]])
     assert_type(model.apply(model.params, X), Output)
     assert_type(model.apply(model.params, X, state=model.state, mutable=False)[0], Output)
+    chosen = assert_type(anyjax.from_torch(lambda x: x[x > 0])(X), Output)
+    assert isinstance(chosen, anyjax.CountedArray) or chosen.ndim == 1
+    batch: dict[str, Any] = {"input": X}
+    batch = assert_type(anyjax.static(model, batch), dict[str, Any])
+    model.apply(model.params, **batch)
     out, state = model.train().apply(model.params, X, mutable=True)
     assert_type(out, Output)
     assert_type(state, dict[str, jax.Array])
@@ -206,24 +211,17 @@ def in_torch(folder: Path) -> None:
 
 
 def as_torchax(folder: Path) -> None:
-    from anyjax import torchax
-    from anyjax.torchax import interop
-
-    torchax.install()
-    linear = torch.nn.Linear(3, 2)
-    states, function = torchax.extract_jax(linear)
-    function(assert_type(states, dict[str, jax.Array]), (jnp.ones((4, 3)),))
+    linear, path = torch.nn.Linear(3, 2), str(folder / "torchax")
+    assert_type(torchax.extract_jax(linear)[0], dict[str, jax.Array])
     torchax.enable_globally()
-    with torchax.disable_temporarily(), torchax.default_env() as env:
-        assert_type(env.enabled, bool)
+    with torchax.disable_temporarily(), torchax.default_env():
+        torchax.install()
     torchax.disable_globally()
-    torchax.compile(linear, torchax.CompileOptions(jax_jit_kwargs={}))
-    assert_type(torchax.JittableModule(linear).params, dict[str, torch.Tensor])
-    assert_type(interop.torch_view_elem(jnp.ones(3)), torch.Tensor)
-    torchax.save_checkpoint({"weight": jnp.ones(2)}, str(folder / "torchax"), 1)
-    torchax.load_checkpoint(str(folder / "torchax"))
-    torchax.enable_accuracy_mode()
-    torchax.enable_performance_mode()
+    assert_type(torchax.compile(linear, torchax.CompileOptions()), torchax.JittableModule)
+    torchax.save_checkpoint({"weight": jnp.ones(2)}, path, 1)
+    assert_type(torchax.load_checkpoint(path), Output)
+    for mode in (torchax.enable_accuracy_mode, torchax.enable_performance_mode):
+        mode()
 
 
 def through_interop(folder: Path) -> None:
@@ -327,6 +325,8 @@ def simulated(folder: Path) -> None:
     structure = {"species": [1, 1, 1], **edges}
     slope = jax.grad(springs.energy_fn)(jnp.asarray(positions), **structure)
     assert_type(springs.properties(positions, **structure), dict[str, jax.Array])
+    bridges = springs.energies_fn, springs.calculator, springs.openmm_force, springs.to_lammps
+    assert all(map(callable, bridges))
     assert slope.shape == (3, 3) and springs.cutoff == 2.0
 
 

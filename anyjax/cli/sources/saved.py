@@ -74,6 +74,7 @@ def tokenizer_folder(source: str, option: str | None) -> Path:
 def contents(request: Request) -> Contents:
     """Shows calls, loops and weights, without loading programs."""
     from anyjax.hf.loading.find.checkpoint import stored_in
+    from anyjax.saved.calls import shapes_of
 
     about, folder = about_of(request.source), Path(request.source).expanduser()
     files = [folder / f"{k}.safetensors" for k in ("params", "state")]
@@ -81,7 +82,7 @@ def contents(request: Request) -> Contents:
     weights = {
         k: {"dtype": x.dtype, "shape": [*x.shape], "bytes": x.size} for k, x in tensors.items()
     }
-    calls = [call["inputs"] for call in about["calls"]]
+    calls = [shapes_of(call["inputs"]) for call in about["calls"]]
     loops = {k: x.get("options", {}) for k, x in about["programs"].items()}
     rows = [(k, x.dtype, str([*x.shape]), size(x.size)) for k, x in tensors.items()]
     return Contents(
@@ -115,7 +116,8 @@ def _example(call: dict[str, Any], rows: int) -> dict[str, PyTree]:
                 do="call it from Python: anyjax.load(folder)(...)",
             )
         if spec is None:
-            inputs[name] = described
+            is_layout = isinstance(described, dict)  # its values are part of the program
+            inputs[name] = np.asarray(described["values"]) if is_layout else described
             continue
         sizes = [x.strip() for x in spec[2].split(",") if x.strip()]
         shape = [int(x) if x.isdigit() else max(rows, 2) for x in sizes]

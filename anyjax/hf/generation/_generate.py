@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import Int
 
+from anyjax.calls.layouts import with_arrays
 from anyjax.errors import imports_of
 from anyjax.hf.generation import saved_loop
 from anyjax.model import Model
@@ -38,7 +39,8 @@ def generate(
       model: a language model from ``from_pretrained`` or ``from_torch``: decoder-only,
         encoder-decoder, or with images or sound beside text. Or one from ``anyjax.load`` that was
         saved with ``generate=``: then options are those it was saved with, ``max_new_tokens`` may
-        be smaller, and prompts shorter and fewer.
+        be smaller, and prompts of ids alone shorter and fewer. With pictures, sounds or an encoder
+        give what it was saved with by name: other pixels and ids of the same shapes and layout.
       input_ids: prompts, left-padded to one length for decoder-only models.
       attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding
         token.
@@ -88,6 +90,7 @@ def generate(
     check_model(model, "generate")
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
+    options = with_arrays(options)  # of anyjax.static
     if saved_loop.is_loaded(model):
         return saved_loop.run_saved_loop(model, input_ids, rng, streamer, options)
     with imports_of("anyjax.generate"):

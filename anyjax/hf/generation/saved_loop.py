@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from anyjax import trees
 from anyjax.calls.program import program
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.request.checks import (
@@ -19,6 +20,7 @@ from anyjax.hf.generation.request.checks import (
 )
 from anyjax.model import Model
 from anyjax.saved import SavedSource
+from anyjax.saved.calls import misfit
 
 NAME = "generate"  # of the program and its file
 
@@ -58,6 +60,8 @@ def run_saved_loop(
             do="leave it out, and read the ids when they are there",
         )
     metadata = source.extras[NAME][0]
+    if "inputs" in metadata:
+        return _run_batch_loop(model, metadata, input_ids, rng, options)
     options = dict(options)
     mask = options.pop("attention_mask", None)
     refuse_traced(model.params, {"input_ids": input_ids, "attention_mask": mask})
@@ -74,12 +78,79 @@ def run_saved_loop(
     padded = [np.pad(rows(x), behind) for x in (ids, mask)]
     key = jax.random.key_data(need_key(rng)) if metadata["samples"] else None
     _check_key(key)
-    arrays = (*padded, *map(np.int32, (count, length, last)), key)
+    return _tokens(model, *padded, *map(np.int32, (count, length, last)), key)[:count]
+
+
+def _tokens(model: Model, *arrays: Any) -> jax.Array:
+    """Runs the program; returns the ids up to their end."""
+    source: Any = model.source
     result = source.execute(NAME, model.params, model.state, *arrays)
     out, at, broken, lost = _loop(model, *arrays) if result is None else result
     refuse_nan(broken)
     refuse_nan(lost, "after new tokens")
-    return jax.device_put(np.asarray(out)[:count, : int(at)])
+    return jax.device_put(np.asarray(out)[:, : int(at)])
+
+
+def _run_batch_loop(
+    model: Model, metadata: dict[str, Any], input_ids: Any, rng: Any, options: dict[str, Any]
+) -> Any:
+    """Runs a loop that was saved with pictures, sounds or an encoder.
+
+    Raises:
+      WrongArguments: a batch of other names, shapes or layout, or other options.
+    """
+    described, source = metadata["inputs"], model.source
+    batch = {k: x for k, x in {**options, "input_ids": input_ids}.items() if trees.is_array(x)}
+    options = {k: x for k, x in options.items() if k not in batch}
+    refuse_traced(model.params, batch)
+    arrays = {k: np.asarray(source.as_array(x)) for k, x in batch.items()}
+    _settle_mask(described, arrays)
+    if (start := metadata["start"]) is not None and metadata["prompt"] in described:
+        arrays.setdefault(metadata["prompt"], np.asarray(start))
+    if why := misfit({"inputs": described}, [*arrays.values()], [*arrays]):
+        raise WrongArguments(
+            f"{model.source.name} was saved to generate from another batch",
+            why=why,
+            do="save the model again with an example of this batch: "
+            "model.save(folder, **batch, generate=dict(...))",
+        )
+    new_tokens = _check_options(metadata, options)
+    if not new_tokens:
+        return jax.device_put(np.asarray(arrays.get(metadata["prompt"], start)))
+    key = jax.random.key_data(need_key(rng)) if metadata["samples"] else None
+    _check_key(key)
+    traced = [arrays[k] for k, about in described.items() if not isinstance(about, dict)]
+    ids = _tokens(model, *traced, np.int32(metadata["length"] + new_tokens), key)
+    return (
+        jax.device_put(trimmed(np.asarray(ids), *metadata["trims"])) if "trims" in metadata else ids
+    )
+
+
+def trimmed(ids: np.ndarray, length: int, end: int, pad: int) -> np.ndarray:
+    """Returns texts without prompt, end and padding, padded to the longest, as Whisper gives them.
+
+    Example:
+      >>> trimmed(np.array([[1, 5, 6, 2], [1, 7, 2, 0]]), 1, 2, 0).tolist()
+      [[5, 6], [7, 0]]
+    """
+    rows = []
+    for row in ids[:, length:]:
+        count = len(row)
+        while count and row[count - 1] == pad:
+            count -= 1
+        rows.append(row[: count - (count > 0 and row[count - 1] == end)])
+    longest = max(map(len, rows), default=0)
+    return np.stack([np.pad(x, (0, longest - len(x)), constant_values=pad) for x in rows])
+
+
+def _settle_mask(described: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Leaves out a mask that hides nothing, or puts one in, as the loop was saved."""
+    name = "attention_mask"
+    if name in arrays and name not in described and arrays[name].all():
+        del arrays[name]
+    about = described.get(name)
+    if name not in arrays and isinstance(about, dict) and np.all(about["values"]):
+        arrays[name] = np.asarray(about["values"])
 
 
 def _check_options(metadata: dict[str, Any], options: dict[str, Any]) -> int:

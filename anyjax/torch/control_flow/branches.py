@@ -103,11 +103,16 @@ class Path:
         def known(*args: Any, **kwargs: Any) -> Any:
             call = str((op, *jax.tree.map(_shown, (args, kwargs))))
             if self.done == len(self.log):
-                self.log.append((call, lowering(*args, **kwargs)))
+                try:
+                    self.log.append((call, lowering(*args, **kwargs)))
+                except Exception as error:  # which code may catch
+                    self.log.append((call, error))
             logged_call, out = self.log[self.done]
             if logged_call != call:
                 self.stop(Changed())
             self.done += 1
+            if isinstance(out, Exception):
+                raise out.with_traceback(None)
             return out
 
         return known

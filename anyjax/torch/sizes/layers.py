@@ -286,6 +286,19 @@ def scatter(
     return Counted(out.narrow(axis, 0, length), x.dims)
 
 
+def masked_scatter(call: Call, x: Operand, mask: Operand, source: Operand) -> Counted:
+    """Writes the elements of a source in their order, of which there have to be enough."""
+    source = counted(source)
+    if any(source.symbolic[1:]) or source.symbolic[:1] not in ([], [0]):
+        raise Unserved("elements that do not come first")
+    source = call.simple(source, *source.symbolic)
+    (x, mask), dims = call.broadcast(counted(x), counted(mask))
+    places = call.sizes.fill(mask, False).expand(call.sizes.shape(dims))
+    enough = lambda: places.sum() <= call.sizes.counts_of(source.dims)
+    call.check(enough, source, source.symbolic)
+    return Counted(call.op(x.tensor, places, source.tensor), dims)
+
+
 def index_add(
     call: Call, x: Operand, dim: int, places: Operand, source: Operand, alpha: float = 1
 ) -> Counted:
@@ -378,5 +391,6 @@ RULES: dict[Any, Rule] = {
     aten.index_select: index_select,
     aten.gather: gather,
     **dict.fromkeys([aten.scatter, aten.scatter_add, aten.scatter_reduce], scatter),
+    aten.masked_scatter: masked_scatter,
     aten.index_add: index_add,
 }

@@ -23,7 +23,7 @@ from anyjax.torch.core.call import call_of
 from anyjax.torch.core.lengths import PREFIX, decided
 from anyjax.torch.core.private import OpOverload
 from anyjax.torch.core.pytrees import flatten, map_tensors
-from anyjax.torch.core.tensor import GRADIENT, CountedTensor, JaxTensor
+from anyjax.torch.core.tensor import GRADIENT, CountedTensor, JaxTensor, origins_of
 from anyjax.torch.lowering.run import Run
 from anyjax.torch.sizes import (
     counting,
@@ -255,5 +255,7 @@ def _origin(run: Run, args: tuple, kwargs: dict[str, PyTree]) -> tuple[str, tupl
         if isinstance(x, CountedTensor):
             all_sizes += [size for dim in x.dims for size in dim]
     counted = [*filter(decided, all_sizes)]
+    if not counted:  # the operator's own operands choose
+        return "it", run.named(origins_of(leaves))
     origins = functools.reduce(operator.or_, map(run.lengths.origins, counted), 0)
     return ", ".join(dict.fromkeys(map(run.lengths.places, counted))), run.named(origins)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from anyjax import trees
+from anyjax.calls.layouts import with_arrays
 from anyjax.errors import WrongArguments, WrongBatch
 from anyjax.source import Source
 from anyjax.typing import PyTree
@@ -51,7 +52,7 @@ def check_batch(batch: PyTree, expected: BatchSpec | None, parts: int) -> BatchS
     Raises:
       WrongBatch: it is not the ``expected`` one, or the batch cannot be cut into ``parts``.
     """
-    leaves, structure = jax.tree.flatten(batch)
+    leaves, structure = jax.tree.flatten(with_arrays(batch))
     types = [jax.typeof(x) for x in leaves]
     spec = BatchSpec(structure, tuple(t.dtype for t in types), tuple(t.ndim for t in types))
     if parts > 1:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from anyjax import trees
+from anyjax.calls.layouts import Layouts
 from anyjax.calls.program import program
 from anyjax.errors import DataDependent, NoData, WrongBatch
 from anyjax.model import Model
@@ -94,19 +95,27 @@ def _rows(sizes: list[list[int]]) -> np.ndarray:
 
 
 def _metrics(model: Model, metric_fn: Callable, batch: PyTree) -> dict[str, jax.Array]:
-    """Returns the metrics of a batch. State entries that shapes depend on become constants."""
+    """Returns the metrics of a batch. State entries and arrays of the batch that shapes depend on
+    become constants.
+    """
+    layouts = model.source.cache.notes.setdefault((evaluate, metric_fn), Layouts())
+    evaluated = lambda constants: layouts(
+        lambda batch: _evaluate_batch(model, metric_fn, batch, Static(constants), Static(layouts)),
+        batch,
+    )
     try:
-        return _evaluate_batch(model, metric_fn, batch, Static({}))
+        return evaluated({})
     except DataDependent as error:
         if trees.STATE not in error.arguments:
             raise
         settings = {k: Constant(v) for k, v in model.state.items() if trees.is_setting(v)}
-        return _evaluate_batch(model, metric_fn, batch, Static(settings))
+        return evaluated(settings)
 
 
-@program(static_argnames=("metric_fn", "constants"))
-def _evaluate_batch(model, metric_fn, batch, constants):
+@program(static_argnames=("metric_fn", "constants", "layouts"))
+def _evaluate_batch(model, metric_fn, batch, constants, layouts):
     settings = {k: v.array for k, v in constants.value.items()}
+    batch = layouts.value.traced(batch)
     out = metric_fn(StatefulModel(model.with_state({**model.state, **settings})), batch)
     if isinstance(out, dict):
         return out

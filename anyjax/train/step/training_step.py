@@ -14,6 +14,7 @@ import optax
 from jax.sharding import NamedSharding
 
 from anyjax import trees, warn_once
+from anyjax.calls.layouts import Layouts
 from anyjax.errors import DataDependent, ManyCompilations
 from anyjax.parallel import batches
 from anyjax.train.data import agreement, batching
@@ -97,7 +98,8 @@ class Step:
     """The jitted step that ``make_step`` returns.
 
     Attributes:
-      compilations: the number of programs so far, one for each shape of the batch.
+      compilations: the number of programs so far, one for each shape of the batch, and for each
+        value of arrays that decide what the model computes, such as grids of pictures.
     """
 
     gradients: Gradients
@@ -111,6 +113,7 @@ class Step:
     def __post_init__(self):
         self.programs: dict[Any, Any] = {}
         self.batch_spec: batching.BatchSpec | None = None
+        self.layouts = Layouts()
 
     def __call__(self, state: TrainState, batch: object) -> tuple[TrainState, dict[str, Output]]:
         """Returns the next state, and the metrics of this batch."""
@@ -137,11 +140,12 @@ class Step:
 
     def _call(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
         earlier_compilations = self.compilations
-        out = self.program(state)(state, batch)
+        out = self.layouts(lambda batch: self.program(state)(state, batch), batch)
         if earlier_compilations < MANY <= self.compilations:
             warn_once.warn(
                 f"the step was compiled {self.compilations} times, once for each shape of the "
-                "batch: pad batches to a few shapes, see anyjax.train.bucket",
+                "batch, and each value of what decides shapes: pad batches to a few shapes, see "
+                "anyjax.train.bucket",
                 ManyCompilations,
             )
         return out
@@ -168,13 +172,13 @@ class Step:
         """
         settings = {k: np.asarray(v) for k, v in state.state.items() if trees.is_setting(v)}
         self.gradients.state_constants = settings
-        jax.eval_shape(self._step, state, batch)
+        self.layouts(lambda batch: jax.eval_shape(self._step, state, batch), batch)
         written = self.gradients.written
         self.gradients.state_constants = {k: v for k, v in settings.items() if k not in written}
 
     def _step(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
-        self.compilations += 1
-        out, grads = self.gradients(state, batch)
+        out, grads = self.gradients(state, self.layouts.traced(batch))
+        self.compilations += 1  # where no values are asked for
         norm = optax.tree.norm(jax.tree.map(lambda g: jnp.float32(abs(g)), grads))
         finite = jnp.isfinite(out.loss) & jnp.isfinite(norm)
         grads, _ = self.clipping.update(grads, self.clipping.init(state.params))

@@ -297,6 +297,26 @@ def test_what_comes_before_is_computed_once():
         assert_close(call(model.params, x), function(torch.tensor(x)))
 
 
+def test_an_operator_that_fails_fails_again():
+    """As ``torch._check_tensor_all`` reads its condition first, and is served where it cannot."""
+
+    def function(x):
+        try:
+            scale = x.sum().tolist()
+        except DataDependent:
+            scale = x.sum()
+        torch._check_tensor_all(x < 100)
+        for i in range(3):
+            if (x > i).any():
+                x = x * scale
+        return x
+
+    model = anyjax.from_torch(function)
+    for x in (X, -X):
+        got = jax.jit(model.apply)({}, x)
+        assert_close(got, function(torch.tensor(x)).numpy(), reduction=32)
+
+
 def test_masks_from_before_are_the_same():
     def function(x, keep):
         chosen = x[keep > 0]

@@ -16,6 +16,7 @@ from anyjax import trees
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.decode import model_steps, programs
 from anyjax.hf.generation.job import strategy
+from anyjax.hf.generation.job.batch_loop_program import LoopParts, batch_of, loop_of_batch
 from anyjax.hf.generation.job.generate import language_model, prompts_of, refuse_unserved
 from anyjax.hf.generation.job.job import Job
 from anyjax.hf.generation.request.logits_processors import OnHost
@@ -41,19 +42,22 @@ def loop_of(
     shapes: Mapping[str, str] | None,
     options: Mapping[str, object],
 ) -> Extra:
-    """Returns the loop for prompts of the example's batch and of its length or a shorter one.
+    """Returns the loop for prompts of the example's batch and of its length or a shorter one; with
+    pictures, sounds or an encoder for batches of the example's shapes and layout.
 
     The batch may be any where ``shapes`` names it. Numbers that depend on the length of the prompt,
     such as the minimum length of a text, are computed from it.
 
     Raises:
-      Unsupported: an option or a model whose loop is not one program of ids alone.
+      Unsupported: an option or a model whose loop is not one program.
       WrongArguments: the example holds no ids.
     """
     options = dict(options)
-    tokenizer = options.pop("tokenizer", None)
     module = language_model(model, options)
-    _refuse_further_inputs(model, args, kwargs)
+    if module.config.is_encoder_decoder or _further_inputs(model, args, kwargs):
+        _refuse_open_sizes(shapes)
+        return loop_of_batch(model, module, batch_of(model, args, kwargs), options, PARTS)
+    tokenizer = options.pop("tokenizer", None)
     ids = _example(args, kwargs)
     job, *other_jobs = (
         _job(model, module, x, options, tokenizer) for x in (ids, *_other_prompts(ids))
@@ -82,18 +86,22 @@ def loop_of(
     return Extra(NAME, run_loop, [text, text, number, number, number, key], metadata)
 
 
-def _refuse_further_inputs(model: Model, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
-    """Raises Unsupported for arrays that a text follows from and that the loop would not see."""
+def _further_inputs(model: Model, args: tuple, kwargs: Mapping[str, PyTree]) -> bool:
+    """Returns whether there are arrays beside the prompt that a text follows from."""
     names = trees.names(args, dict(kwargs), model.source.positional)
-    arrays = [n for n, x in zip(names, jax.tree.leaves((args, kwargs))) if trees.is_array(x)]
-    argument = lambda name: re.split(r"[.\[]", name)[0].removeprefix("decoder_")
-    unseen = ", ".join(x for x in arrays if argument(x) not in COMPUTED | {"input_ids"})
-    if unseen:
+    leaves = jax.tree.leaves((args, dict(kwargs)))
+    arrays = {re.split(r"[.\[]", n)[0] for n, x in zip(names, leaves) if trees.is_array(x)}
+    fixed = {k for k, x in kwargs.items() if isinstance(x, trees.Static)}
+    return bool((arrays | fixed) - COMPUTED - {"input_ids"})
+
+
+def _refuse_open_sizes(shapes: Mapping[str, str] | None) -> None:
+    """Raises Unsupported for names of sizes: the batch has one size, as its pictures have."""
+    if shapes:
         raise Unsupported(
-            f"generate= with {unseen}: a saved loop takes texts alone",
-            why=f"its answers would be those of a model that has not seen {unseen}",
-            do="save the call without generate=, or, for texts alone, with an example of input_ids "
-            f"alone; anyjax.generate of the model itself takes {unseen}",
+            f"generate= with shapes={dict(shapes)!r} and more than ids",
+            why="a loop with pictures, sounds or an encoder is made for one size of its batch",
+            do="leave shapes= out, and save each size into a folder of its own",
         )
 
 
@@ -145,31 +153,34 @@ def _job(
     request = build_request(module, prompts_of(module, ids), all_options)
     refuse_unserved(request.settings)
     key = jax.random.key(0) if request.settings.do_sample else None
-    _refuse_features(model, module, request, options)
+    features = {"tokens that see later ones": sees_ahead(module)}
+    features |= dict.fromkeys(sorted({*request.model_inputs} - TEXT), True)
+    if unserved := [name for name, present in features.items() if present]:
+        raise Unsupported(
+            f"the saved loop of {model.source.name} with {', '.join(unserved)}",
+            why="it takes ids with their mask",
+            do="leave it out, or generate without saving",
+        )
+    _refuse_features(model, request, options)
     job = Job(model, request, key, None, tokenizer)
     _refuse_several_programs(model, job)
     return job
 
 
-def _refuse_features(
-    model: Model, module: PreTrainedModel, request: Request, options: dict[str, Any]
-) -> None:
-    """Raises Unsupported for inputs and outputs other than ids."""
+def _refuse_features(model: Model, request: Request, options: dict[str, Any]) -> None:
+    """Raises Unsupported for outputs other than ids, and for help beside the model."""
     settings = request.settings
     features = {
-        "an encoder": request.encoder,
-        "tokens that see later ones": sees_ahead(module),
         "num_beams": settings.num_beams > 1,
         "return_dict_in_generate": settings.return_dict_in_generate,
         "assistant_model": options.get("assistant_model"),
         "prompt_lookup_num_tokens": settings.prompt_lookup_num_tokens,
         "stopping_criteria": request.criteria,
     }
-    features |= dict.fromkeys(sorted({*request.model_inputs} - TEXT), True)
     if unserved := [name for name, present in features.items() if present]:
         raise Unsupported(
             f"the saved loop of {model.source.name} with {', '.join(unserved)}",
-            why="it takes ids with their mask, and gives ids",
+            why="it gives ids, by the model alone",
             do="leave it out, or generate without saving",
         )
 
@@ -292,13 +303,9 @@ def _extended(name: str, value: Any, length: Any, total: int) -> Any:
     return jnp.where(positions < length, extended, last + 1 + positions - length)
 
 
-def _metadata(
-    job: Job, plan, options: dict[str, Any], batch: int | None, length_grows: bool
-) -> dict[str, Any]:
-    """Returns what ``saved_loop`` reads: the options, and the settings that follow from them."""
-    settings, config = job.request.settings, cast(Any, jax.config)
-    pad, ends = settings._pad_token_tensor, settings._eos_token_tensor
-    infers = pad is not None and (ends is None or int(pad) not in np.asarray(ends))
+def _common_metadata(job: Job, plan: programs.Plan, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of a loop, and the settings that follow from them."""
+    settings = job.request.settings
     json_settings = {
         k: _json_value(v) for k, v in settings.to_dict().items() if not k.startswith("_")
     }
@@ -306,13 +313,26 @@ def _metadata(
     return {
         "options": {k: _json_value(v) for k, v in options.items()},
         "settings": {k: v for k, v in json_settings.items() if v is not None and k not in hidden},
-        "batch": batch,
         "answers": settings.num_return_sequences,
         "length": job.length,
+        "samples": plan.sample,
+        "new_tokens": job.last - job.length,
+        "last": None,
+    }
+
+
+def _metadata(
+    job: Job, plan, options: dict[str, Any], batch: int | None, length_grows: bool
+) -> dict[str, Any]:
+    """Returns what ``saved_loop`` reads of a loop of ids alone."""
+    settings, config = job.request.settings, cast(Any, jax.config)
+    pad, ends = settings._pad_token_tensor, settings._eos_token_tensor
+    infers = pad is not None and (ends is None or int(pad) not in np.asarray(ends))
+    return _common_metadata(job, plan, options) | {
+        "batch": batch,
         "shorter": plan.padded,
         "masked": model_steps.has_argument(job.model, "attention_mask"),
         "pad": int(pad) if infers else None,
-        "samples": plan.sample,
         # whether the first rows draw the same tokens in a batch of any size
         "fewer": not plan.sample or config.jax_threefry_partitionable,
         "new_tokens": job.last - job.length if length_grows else None,
@@ -329,3 +349,6 @@ def _json_value(value: object) -> Any:
     if isinstance(value, (list, tuple, set)):
         return [_json_value(x) for x in value]
     return np.asarray(value).tolist() if trees.is_array(value) else str(value)
+
+
+PARTS = LoopParts(_refuse_features, _refuse_several_programs, _plan, _common_metadata)

@@ -11,7 +11,6 @@ from transformers import LogitsProcessor, LogitsProcessorList
 import anyjax
 from anyjax.errors import Unsupported, WrongArguments
 from tests.hf.generation.test_generate import built, padded
-from tests.hf.generation.test_generate_images import llava, video2
 from tests.models import tiny
 
 pytestmark = pytest.mark.sample(every=10)
@@ -46,18 +45,6 @@ def test_models_that_do_not_generate(tmp_path):
     model = anyjax.from_torch(torch.nn.Linear(3, 2))
     with pytest.raises(Unsupported, match="generates no text"):
         model.save(tmp_path / "m", np.ones((1, 3), "f"), generate=dict(max_new_tokens=4))
-    with pytest.raises(Unsupported, match="with an encoder"):
-        built("t5")[1].save(tmp_path / "m", IDS, generate=dict(max_new_tokens=4))
-
-
-@pytest.mark.parametrize("make", [llava, video2])
-def test_a_loop_that_would_not_see_the_picture(tmp_path, make):
-    module, inputs = make()
-    model = anyjax.from_torch(module.eval())
-    arrays = {k: v.numpy() for k, v in inputs.items() if hasattr(v, "numpy")}
-    with pytest.raises(Unsupported, match=r"generate= with .*pixel_values"):
-        model.save(tmp_path / "m", **arrays, generate=dict(max_new_tokens=4))
-    assert not (tmp_path / "m").exists()
 
 
 def test_an_example_is_needed(tmp_path):
