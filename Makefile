@@ -30,7 +30,7 @@ OPTIMIZED := $(addprefix tests/, calls/test_program.py compare/test_recorders.py
   parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
   proof/test_checks.py properties/test_nothing_changes.py \
   saved/test_calls.py stablehlo/test_source.py \
-  tensorflow/state/test_parts.py torch/test_modules.py train/step/test_train_state.py \
+  tensorflow/state/test_parts.py torch/test_modules.py torchax/test_modes.py train/step/test_train_state.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from anyjax import stablehlo as stablehlo
     from anyjax import tensorflow as tensorflow
     from anyjax import torch as torch
+    from anyjax import torchax as torchax
     from anyjax import train as train
     from anyjax import transforms as transforms
     from anyjax import typing as typing
@@ -90,6 +91,7 @@ _PARTS = (
     "stablehlo",
     "tensorflow",
     "torch",
+    "torchax",
     "train",
     "transforms",
     "typing",

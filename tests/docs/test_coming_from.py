@@ -101,6 +101,17 @@ def test_both_sides_agree(name, monkeypatch):
     assert_pairs_agree(name, values(page_of(name), old_title(name)))
 
 
+def test_torchax_s_lines_run_on_anyjax(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    torchax = pytest.importorskip("anyjax.torchax")
+    torchax.install()
+    try:
+        assert_pairs_agree("torchax", values(page_of("torchax"), "torchax"))
+    finally:
+        for name in [x for x in sys.modules if x.partition(".")[0] == "torchax"]:
+            del sys.modules[name]
+
+
 def environment(package: str, place: str | None, folder: Path) -> tuple[str, dict[str, str]]:
     """The interpreter that has a package, and its variables."""
     paths = [str(ROOT)]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import anyjax
-from anyjax import train
+from anyjax import torchax, train
 from anyjax.typing import ArrayLike, Output, TorchOutput
 
 X = np.ones((4, 3), np.float32)
@@ -210,6 +210,20 @@ def in_torch(folder: Path) -> None:
     torch.compile(mlp(), backend=backend)
 
 
+def as_torchax(folder: Path) -> None:
+    linear, path = torch.nn.Linear(3, 2), str(folder / "torchax")
+    assert_type(torchax.extract_jax(linear)[0], dict[str, jax.Array])
+    torchax.enable_globally()
+    with torchax.disable_temporarily(), torchax.default_env():
+        torchax.install()
+    torchax.disable_globally()
+    assert_type(torchax.compile(linear, torchax.CompileOptions()), torchax.JittableModule)
+    torchax.save_checkpoint({"weight": jnp.ones(2)}, path, 1)
+    assert_type(torchax.load_checkpoint(path), Output)
+    for mode in (torchax.enable_accuracy_mode, torchax.enable_performance_mode):
+        mode()
+
+
 def through_interop(folder: Path) -> None:
     import optax  # type: ignore[import-untyped, unused-ignore]
 
@@ -376,7 +390,7 @@ def failed(folder: Path) -> None:
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
     converted, called, hugging_face, transformed, trained, fed, adapted, sharded, in_flax, in_torch,
-    through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
+    through_interop, as_torchax, in_tensorflow, exported, simulated, looked_at, extended, failed,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -194,7 +194,8 @@ LIBRARY.impl("run", _shapes, "Meta")
 
 
 def _check(tensor: torch.Tensor) -> None:
-    if tensor.device.type == "cpu" and (tensor.dtype not in DOUBLE or x64()):
+    here = tensor.device.type == "cpu" or isinstance(tensor, JaxTensor)
+    if here and (tensor.dtype not in DOUBLE or x64()):
         return
     is_double = tensor.dtype in DOUBLE
     raise Unsupported(

@@ -85,17 +85,26 @@ def widened(array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
       >>> widened(jnp.ones(2, "int4")).dtype
       dtype('int8')
     """
-    if array.dtype in TO_TORCH:
-        return array
-    for kind, dtype in (
+    return array if array.dtype in TO_TORCH else array.astype(holding(array.dtype))
+
+
+def holding(dtype: np.dtype) -> np.dtype:
+    """Returns a dtype that torch has, too, which holds the values of this one.
+
+    Raises:
+      Unsupported: torch has none, as for the keys of random numbers.
+    """
+    if dtype in TO_TORCH:
+        return dtype
+    for kind, name in (
         (jnp.signedinteger, "int8"),
         (jnp.unsignedinteger, "uint8"),
         (jnp.floating, "float32"),
     ):
-        if jnp.issubdtype(array.dtype, kind):
-            return array.astype(dtype)
+        if jnp.issubdtype(dtype, kind):
+            return np.dtype(name)
     raise Unsupported(
-        f"an array of {array.dtype} as a tensor",
+        f"an array of {dtype} as a tensor",
         why="torch has no such dtype",
         do="pass the numbers that it stands for, of a key jax.random.key_data(key)",
     )

@@ -58,6 +58,12 @@ OpOverloadPacket: Any = need("torch._ops.OpOverloadPacket", DISPATCH)
 enable_functionalization = need("torch._enable_functionalization", VIEWS)
 disable_functionalization = need("torch._disable_functionalization", VIEWS)
 is_functional = need("torch._is_functional_tensor", VIEWS)
+constructors = need("torch.utils._device._device_constructors", DISPATCH)
+_devices = need("torch.utils:_device", DISPATCH)
+may_share_data = need("torch._has_compatible_shallow_copy_type", 'the device "jax" of torchax')
+register_device = need("torch._register_device_module", 'the device "jax" of torchax')
+accelerator: Any = optional("torch._C._acc", 'the device "jax" of torchax')
+DEVICE_TYPE = need("torch._C._autograd.DeviceType.PrivateUse1", 'the device "jax" of torchax')
 is_base = need("torch._is_functional_tensor_base", VIEWS)
 to_functional = need("torch._to_functional_tensor", VIEWS)
 from_functional = need("torch._from_functional_tensor", VIEWS)
@@ -73,6 +79,11 @@ output_strides = need("torch._prims_common.compute_elementwise_output_strides", 
 get_mkldnn = need("torch._C._get_mkldnn_enabled", "LSTMs and convolutions as whole operators")
 python_kernels = need("torch._C._EnablePythonDispatcher", "symbolic sizes")
 set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as whole operators")
+
+
+def default_device() -> Any:
+    """Returns torch's default device, None where none was set; its own function makes a tensor."""
+    return _devices.CURRENT_DEVICE
 
 
 def has_kernel(op: Any, *keys: Any) -> bool:

@@ -4,6 +4,8 @@ or a write.
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any
 
 import jax
@@ -31,6 +33,7 @@ from anyjax.typing import PyTree
 
 aten = torch.ops.aten
 
+ALONE = 2  # references to a memory that one tensor has, while they are counted
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 INDEXED |= {aten.mkldnn_rnn_layer}  # which torch gives zeros for biases that there are none of
 
@@ -68,10 +71,9 @@ def _on_jax(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> tuple[tuple, 
       Unsupported: there is one with dimensions.
     """
     for value in args:
-        kind = type(value)
-        if kind is EagerTensor or not isinstance(value, (torch.Tensor, list, tuple)):
+        if isinstance(value, EagerTensor) or not isinstance(value, (torch.Tensor, list, tuple)):
             continue
-        if kind not in (list, tuple) or any(map(_is_torchs, value)):
+        if type(value) not in (list, tuple) or any(map(_is_torchs, value)):
             break
     else:
         if not any(map(_is_torchs, kwargs.values())):
@@ -95,7 +97,7 @@ def _on_jax(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> tuple[tuple, 
 
 
 def _is_torchs(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) is not EagerTensor
+    return isinstance(value, torch.Tensor) and not isinstance(value, EagerTensor)
 
 
 def escaped(op: object) -> Unsupported:
@@ -142,11 +144,15 @@ def _filled(args: tuple, kwargs: dict[str, PyTree]) -> Any:
 
 
 def _resized(args: tuple, kwargs: dict[str, PyTree]) -> Any:
-    """Gives an empty tensor another size."""
+    """Gives a tensor another size, where nothing else lies in its memory."""
     target, size = args[:2]
-    if target.numel():
+    count = math.prod(size)
+    is_shared = sys.getrefcount(target.memory) > ALONE or target.spec.owner is not None
+    if target.numel() and (is_shared or not target.is_contiguous()):
         return NotImplemented
-    target.become(target.new_zeros(size))
+    first = target.array.reshape(-1)[:count]
+    elements = jnp.zeros(count, first.dtype).at[: first.size].set(first)
+    target.become(tensor_of(of_layout(tuple(size), target.dtype), elements.reshape(size)))
     return target
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import torch
@@ -30,7 +31,8 @@ class Environment(contextlib.ContextDecorator):
 
     def __enter__(self) -> Environment:
         stack = contextlib.ExitStack()
-        stack.enter_context(random_keys.drawing(self._keys))
+        if not random_keys.compiled_with_key():
+            stack.enter_context(random_keys.drawing(self._keys))
         stack.enter_context(on_jax())
         self._stacks.append(stack)
         return self
@@ -77,7 +79,7 @@ class Environment(contextlib.ContextDecorator):
 
     def t2j_iso(self, torchtensors: object) -> Output:
         """Returns the arrays of tensors on JAX."""
-        return _mapped(lambda x: x.jax(), torchtensors)
+        return mapped(lambda x: x.jax(), torchtensors)
 
     def j2t_iso(self, jaxarray: object) -> TorchOutput:
         """Returns tensors around arrays."""
@@ -88,7 +90,7 @@ class Environment(contextlib.ContextDecorator):
 
     def t2j_copy(self, args: object) -> Output:
         """Returns copies of torch's own tensors as arrays."""
-        return _mapped(interop.to_jax, args)
+        return mapped(interop.to_jax, args)
 
     def j2t_copy(self, args: object) -> TorchOutput:
         """Returns copies of arrays as tensors of torch's own."""
@@ -96,8 +98,8 @@ class Environment(contextlib.ContextDecorator):
         return jax.tree.map(copy, trees.register(args))
 
     def override_op_definition(
-        self, op_to_override: object, op_impl: object, is_view_op: bool = False
-    ) -> NoReturn:
+        self, op_to_override: object, op_impl: Callable[..., PyTree], is_view_op: bool = False
+    ) -> None:
         """Raises Unsupported: operators are defined for everybody."""
         raise Unsupported(
             f"override_op_definition of {op_to_override}",
@@ -106,7 +108,8 @@ class Environment(contextlib.ContextDecorator):
         )
 
 
-def _mapped(function: PyTree, tree: PyTree) -> Any:
+def mapped(function: Callable[..., PyTree], tree: object) -> Any:
+    """Returns a pytree with a function of its tensors."""
     is_tensor = lambda x: isinstance(x, torch.Tensor)
     convert = lambda x: function(x) if is_tensor(x) else x
     return jax.tree.map(convert, trees.register(tree), is_leaf=is_tensor)

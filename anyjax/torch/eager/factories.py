@@ -8,7 +8,7 @@ import torch
 
 from anyjax.torch.core import current_trace, private
 from anyjax.torch.core.call import call_of
-from anyjax.torch.eager.tensor import EagerTensor, from_torch
+from anyjax.torch.eager.tensor import KIND, EagerTensor, from_torch
 
 _THREAD = threading.local()
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default}
@@ -38,8 +38,8 @@ class Factories(private.TorchDispatchMode):
         kwargs = kwargs or {}
         if current_trace.active():  # from_torch inside: what its trace does itself
             return op(*args, **kwargs)
-        if EagerTensor in types:
-            return EagerTensor.run_op(op, args, kwargs)
+        if any(issubclass(kind, EagerTensor) for kind in types):
+            return (KIND.get() or EagerTensor).dispatched(op, args, kwargs)
         if op in LIFTS and not args[0].is_meta:
             return from_torch(args[0])
         device = kwargs.get("device")

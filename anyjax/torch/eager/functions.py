@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from anyjax.torch.core import private
 from anyjax.torch.core.pytrees import flatten
 from anyjax.torch.eager.factories import Factories
-from anyjax.torch.eager.tensor import FORMULA, EagerTensor, from_torch, refuse_double
+from anyjax.torch.eager.tensor import FORMULA, KIND, EagerTensor, from_torch, refuse_double
 from anyjax.torch.engine import tensor_lists
 from anyjax.torch.lowering import composites
 from anyjax.torch.lowering.out import into, is_composite
@@ -47,7 +47,22 @@ def _ctc(
     return (losses / from_torch(torch.tensor(target_lengths)).clamp(min=1)).mean()
 
 
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    **options: PyTree,
+) -> Any:  # fmt: skip
+    """Computes attention as one operator, where torch's autograd has nothing to keep of it."""
+    tensors = [x for x in (query, key, value, attn_mask) if isinstance(x, torch.Tensor)]
+    if dropout_p or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        return None
+    args = query, key, value, attn_mask, dropout_p, is_causal
+    return (KIND.get() or EagerTensor).dispatched(ATTENTION, args, options)
+
+
+ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 SERVED: dict[Any, Any] = {
+    torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.tensor: _made,
     torch.as_tensor: _made,
     torch.tensor_split: _split,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from anyjax.torch.eager.moved import to_jax
-from anyjax.torch.eager.tensor import EagerTensor
+from anyjax.torch.eager.tensor import EagerTensor, in_memory
 from anyjax.torch.eager.torch_jax_views import jax_jit
 from anyjax.torch.objects.copies import shell
 from anyjax.torch.objects.walk import Walk
+from anyjax.torch.state.shared_memory import overlapping
 from anyjax.typing import PyTree, TorchOutput
 
 
@@ -57,10 +59,20 @@ class JittableModule(torch.nn.Module):
         dedup_parameters: bool = True,
     ):  # fmt: skip
         super().__init__()
-        self._model = _on_jax(m)
+        self._model = self._placed(m)
         self._options = extra_jit_args or {}
         self._tied = {"remove_duplicate": dedup_parameters}
         self._jitted: dict[str, Callable[..., Any] | None] = {}
+
+    @staticmethod
+    def _placed(module: torch.nn.Module) -> torch.nn.Module:
+        """Returns the module itself where its tensors are on JAX, else a copy whose tensors are."""
+        tensors, _ = _leaves(module)
+        if all(isinstance(x, EagerTensor) for x in tensors.values()):
+            return module
+        copied, _ = shell(module)
+        move(copied)
+        return copied
 
     @property
     def params(self) -> dict[str, torch.Tensor]:
@@ -79,6 +91,7 @@ class JittableModule(torch.nn.Module):
         self._replace(self.buffers, new)
 
     def _replace(self, old: Mapping[str, torch.Tensor], new: Mapping[str, torch.Tensor]) -> None:
+        """Puts tensors in the places of those in the module that have the same names."""
         by_id = {id(x): new[name] for name, x in old.items() if name in new}
         _walk(self._model, lambda _, x: by_id.get(id(x), x))
 
@@ -107,16 +120,23 @@ class JittableModule(torch.nn.Module):
 
         def call(*args: PyTree, **kwargs: PyTree) -> Any:
             tensors, numbers = _leaves(self._model)
-            if numbers not in programs:
-                programs[numbers] = jax_jit(
-                    functools.partial(_run, self._model, key), self._options
-                )
-            is_parameter = lambda x: isinstance(x, torch.nn.Parameter)
-            params = {name: x for name, x in tensors.items() if is_parameter(x)}
-            others = {name: x for name, x in tensors.items() if not is_parameter(x)}
-            out, written, assigned = programs[numbers](params, others, *args, **kwargs)
+            owners = _owners(tensors)
+            specs = {name: tensors[name].spec for name in owners}
+            program = numbers, tuple(owners.items()), tuple(specs.values())
+            if program not in programs:
+                function = functools.partial(_run, self._model, key, owners)
+                programs[program] = jax_jit(function, self._options)
+            inputs = {
+                name: _owner(x) if name in owners else x
+                for name, x in tensors.items()
+                if owners.get(name, name) == name
+            }
+            is_parameter = lambda name: isinstance(tensors[name], torch.nn.Parameter)
+            params = {name: x for name, x in inputs.items() if is_parameter(name)}
+            buffers = {name: x for name, x in inputs.items() if not is_parameter(name)}
+            out, written, assigned = programs[program](params, buffers, *args, **kwargs)
             for name, tensor in written.items():
-                tensors[name].array = tensor.array
+                inputs[name].array = tensor.array
             if assigned:
                 _walk(self._model, lambda name, x: assigned.get(name, x))
             return out
@@ -167,17 +187,38 @@ def _leaves(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], tuple]:
     return dict(tensors.values()), tuple(numbers)
 
 
+def _owners(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Returns, for tensors that lie in one memory, the name of the first in it."""
+    first: dict[int, str] = {}
+    owners = {name: first.setdefault(id(x.memory), name) for name, x in tensors.items()}
+    counts = Counter(owners.values())
+    return {name: owner for name, owner in owners.items() if counts[owner] > 1}
+
+
+def _owner(tensor: EagerTensor) -> EagerTensor:
+    """Returns what a tensor is a view of."""
+    return in_memory(tensor.spec.owner or tensor.spec, tensor.memory)
+
+
 def _run(
-    module: torch.nn.Module, method: str, params: dict[str, torch.Tensor],
-    others: dict[str, torch.Tensor], *args: PyTree, **kwargs: PyTree,
+    module: torch.nn.Module, method: str, owners: dict[str, str],
+    params: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor],
+    *args: PyTree, **kwargs: PyTree,
 ) -> Any:  # fmt: skip
     """Returns (a method's result with these tensors, those in the module that it wrote to, those
     that it put into the module).
+
+    Tensors that have an owner are views in its memory, as outside.
     """
-    inputs, (tensors, _) = params | others, _leaves(module)
+    inputs, (tensors, _) = params | buffers, _leaves(module)
     arrays = {name: x.jax() for name, x in inputs.items()}
-    by_id = {id(x): inputs[name] for name, x in tensors.items()}
-    back = {id(inputs[name]): x for name, x in tensors.items()}
+    views = {
+        name: in_memory(tensors[name].spec, inputs[owner].memory, type(tensors[name]))
+        for name, owner in owners.items()
+    }
+    used = inputs | views
+    by_id = {id(x): used[name] for name, x in tensors.items()}
+    back = {id(used[name]): x for name, x in tensors.items()}
     _walk(module, lambda _, x: by_id.get(id(x), x))
     try:
         out = getattr(module, method)(*args, **kwargs)
@@ -188,12 +229,23 @@ def _run(
     return out, written, {n: x for n, x in leaves.items() if id(x) not in back}
 
 
-def _on_jax(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns the module itself where its tensors are on JAX, else a copy whose tensors are."""
-    tensors, _ = _leaves(module)
-    if all(isinstance(x, EagerTensor) for x in tensors.values()):
-        return module
-    moved = dict(zip(map(id, tensors.values()), to_jax([*tensors.values()])))
-    module, _ = shell(module)
+def move(module: torch.nn.Module) -> None:
+    """Moves all tensors in a module to JAX, attributes and those in lists among them."""
+    moved = _moved(_leaves(module)[0])
     _walk(module, lambda _, x: moved.get(id(x), x))
-    return module
+
+
+def _moved(tensors: dict[str, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Returns tensors on JAX by the ids of these; those in one memory are so again."""
+    moved = {id(x): to_jax(x) for x in tensors.values()}
+    memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+    outside = {name: x for name, x in tensors.items() if not isinstance(x, EagerTensor)}
+    for name in overlapping(outside):
+        tensor = tensors[name]
+        storage = tensor.untyped_storage()
+        place = storage.data_ptr(), tensor.dtype
+        if place not in memories:
+            memories[place] = to_jax(tensor.detach().new_empty(0).set_(storage))
+        layout = tensor.shape, tensor.stride(), tensor.storage_offset()
+        moved[id(tensor)] = memories[place].as_strided(*layout).as_leaf_like(tensor)
+    return moved

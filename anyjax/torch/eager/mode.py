@@ -12,6 +12,7 @@ from anyjax.torch.core import current_trace
 from anyjax.torch.eager import dispatch, random_keys, set_data
 from anyjax.torch.eager.factories import Factories
 from anyjax.torch.eager.functions import Functions
+from anyjax.torch.eager.tensor import EagerTensor
 
 SERVED_BY = dispatch, set_data  # their import makes tensors work
 
@@ -62,3 +63,6 @@ def on_jax(rng: jax.Array | None = None) -> Iterator[None]:
             stack.enter_context(Factories())
             stack.enter_context(Functions())
         yield
+
+
+EagerTensor.context = staticmethod(on_jax)

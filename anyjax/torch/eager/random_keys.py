@@ -93,6 +93,12 @@ def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np
         return seed.view(torch.int32).numpy().view(np.uint32)
 
 
+def compiled_with_key() -> bool:
+    """Returns whether JAX is tracing a program that was given a key of its own."""
+    source = _current()
+    return isinstance(source, Seeded) and source.inside and compiling()
+
+
 def compiling() -> bool:
     """Returns whether JAX is tracing a program."""
     return isinstance(jnp.zeros(()), jax.core.Tracer)

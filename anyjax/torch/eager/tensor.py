@@ -7,13 +7,14 @@ written, through whichever tensor.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeVar, cast
 
 import jax
 import numpy as np
@@ -23,13 +24,15 @@ from torch import Tensor
 from anyjax.dtypes import x64
 from anyjax.errors import DataDependent, Unsupported
 from anyjax.torch.core import diagnostics, interop, private
-from anyjax.torch.core.dtypes import TO_JAX, of_input, widened
+from anyjax.torch.core.dtypes import TO_JAX, holding, of_input, widened
 from anyjax.torch.core.strides import Layout
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.typing import PyTree
 
+F = TypeVar("F", bound=Callable[..., Any])
 DOUBLE = {torch.float64, torch.complex128}
 FORMULA = ContextVar("FORMULA", default=False)  # whether torch computes an operator by others
+KIND: ContextVar[type[EagerTensor] | None] = ContextVar("KIND", default=None)  # of new tensors
 
 
 class Step(NamedTuple):
@@ -137,6 +140,13 @@ def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 @functools.lru_cache(4096)
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if not {*map(type, shape)} <= {int}:
+        raise Unsupported(
+            f"a tensor on JAX of the shape {shape}",
+            where=diagnostics.where(),
+            why="its operators are traced one by one, for sizes that are known",
+            do="trace the module at once: anyjax.from_torch, or torchax.extract_jax",
+        )
     return torch.empty(shape, device="meta").stride()
 
 
@@ -155,15 +165,20 @@ class EagerTensor(JaxTensor):
     cut: ClassVar[Callable[..., Any]]
     run_op: ClassVar[Callable[..., Any]]
     read_view: ClassVar[Callable[[EagerTensor], jax.Array]]
+    context: ClassVar[Callable[..., contextlib.AbstractContextManager]]
     write_to: ClassVar[Callable[[EagerTensor, jax.Array], None]]
     made_by = None
     origins = 0
 
+    @classmethod
+    def class_of(cls, spec: Spec) -> type[EagerTensor]:
+        """Returns the class of a new tensor of this spec beside one of this class."""
+        return EagerTensor
+
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):
         if dtype is None:
-            array = widened(array)
-            dtype = of_input(array.dtype)
+            dtype = of_input(holding(array.dtype))
         return tensor_of(of_layout(array.shape, dtype, layout), array)
 
     @classmethod
@@ -173,14 +188,22 @@ class EagerTensor(JaxTensor):
     @classmethod
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
         with private.DisableTorchFunctionSubclass():
-            return cls.run_op(op, args, kwargs or {})
+            return cls.dispatched(op, args, kwargs or {})
+
+    @classmethod
+    def dispatched(cls, op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
+        """Returns the result of an operator."""
+        return cls.run_op(op, args, kwargs)
+
+    @staticmethod
+    def overridden() -> bool:
+        """Returns whether operators may be others than the table's now."""
+        return False
 
     @property
     def array(self) -> jax.Array:
-        """The array as it is now."""
-        if self.spec.owner is None:
-            return self.memory.array
-        return type(self).read_view(self)
+        """The array as it is now; of a dtype that torch has not, in one that holds its values."""
+        return cast(jax.Array, widened(self.jax()))
 
     @array.setter
     def array(self, array: jax.Array) -> None:
@@ -188,7 +211,9 @@ class EagerTensor(JaxTensor):
 
     def jax(self) -> jax.Array:
         """Returns the array itself, without a copy."""
-        return self.array
+        if self.spec.owner is None:
+            return self.memory.array
+        return type(self).read_view(self)
 
     def torch(self) -> Tensor:
         """Returns a copy as a tensor of torch's own, of the same dtype, without its history."""
@@ -216,7 +241,7 @@ class EagerTensor(JaxTensor):
         """The same memory without history; another tensor takes its place by assignment."""
         if isinstance(self.memory.array, jax.core.Tracer):
             return self.cut()
-        return in_memory(self.spec, self.memory)  # whose writes autograd does not count
+        return in_memory(self.spec, self.memory, type(self))  # whose writes autograd does not count
 
     @data.setter
     def data(self, new: Tensor) -> None:
@@ -241,7 +266,7 @@ class EagerTensor(JaxTensor):
         if id(self) not in memo:
             if self.grad_fn is not None:
                 raise RuntimeError("Only Tensors created explicitly by the user support deepcopy")
-            copied = in_memory(self.spec, copy.deepcopy(self.memory, memo))
+            copied = in_memory(self.spec, copy.deepcopy(self.memory, memo), type(self))
             memo[id(self)] = copied.as_leaf_like(self)
             if self.grad is not None:
                 copied.grad = copy.deepcopy(self.grad, memo)
@@ -255,6 +280,8 @@ class EagerTensor(JaxTensor):
         for name, value in vars(other).items():
             if name not in ("spec", "memory"):  # _is_param, and what users have set
                 setattr(self, name, value)
+        if isinstance(other, torch.nn.Parameter):
+            setattr(self, private.IS_PARAMETER, True)
         return self.requires_grad_(other.requires_grad)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -283,15 +310,45 @@ class EagerTensor(JaxTensor):
         return format(self.item() if self.dim() == 0 else repr(self), format_spec)
 
 
+@contextlib.contextmanager
+def made_as(kind: type[EagerTensor] | None) -> Iterator[None]:
+    """Makes new tensors of this class for a while; of that which it was, for None."""
+    outer = KIND.set(kind or KIND.get())
+    try:
+        yield
+    finally:
+        KIND.reset(outer)
+
+
+def keeping_class(function: F) -> F:
+    """Returns a function whose calls make tensors of the class that new ones have now."""
+    kind = KIND.get()
+    if kind is None:
+        return function
+
+    @functools.wraps(function)
+    def called(*args: PyTree, **kwargs: PyTree) -> Any:
+        with made_as(kind):
+            return function(*args, **kwargs)
+
+    return cast(F, called)
+
+
 def tensor_of(spec: Spec, array: jax.Array) -> EagerTensor:
     """Returns a tensor of this spec with memory of its own."""
     return in_memory(spec, Memory(array))
 
 
-def in_memory(spec: Spec, memory: Memory) -> EagerTensor:
-    """Returns a tensor of this spec in this memory."""
+def in_memory(spec: Spec, memory: Memory, kind: type[EagerTensor] | None = None) -> EagerTensor:
+    """Returns a tensor of this spec in this memory, of the class that tensors of ``kind`` have."""
+    kind = kind or KIND.get()
     self = private.make_wrapper(
-        EagerTensor, spec.shape, spec.stride, spec.offset, dtype=spec.dtype, device="cpu"
+        EagerTensor if kind is None else kind.class_of(spec),
+        spec.shape,
+        spec.stride,
+        spec.offset,
+        dtype=spec.dtype,
+        device="cpu",
     )
     private.forbid_pointer(self)
     self.spec, self.memory = spec, memory

@@ -17,9 +17,8 @@ from anyjax import trees
 from anyjax.errors import Unsupported
 from anyjax.torch.core import diagnostics, dtypes
 from anyjax.torch.eager import random_keys
-from anyjax.torch.eager.mode import on_jax
 from anyjax.torch.eager.run import EagerRun, collected, require
-from anyjax.torch.eager.tensor import EagerTensor
+from anyjax.torch.eager.tensor import KIND, EagerTensor, keeping_class
 from anyjax.typing import M, Output, PyTree, T, TorchOutput
 
 
@@ -44,7 +43,7 @@ def torch_view_elem(value: object) -> Any:
         return EagerTensor(value)
     if isinstance(value, np.dtype):
         return dtypes.TO_TORCH[value]
-    return functools.partial(call_jax, value) if callable(value) else value
+    return keeping_class(functools.partial(call_jax, value)) if callable(value) else value
 
 
 @overload
@@ -79,7 +78,7 @@ def jax_view_elem(value: Any) -> Any:
     if isinstance(value, torch.dtype):
         return dtypes.to_jax(value)
     is_function = callable(value) and not isinstance(value, torch.nn.Module)
-    return functools.partial(call_torch, value) if is_function else value
+    return keeping_class(functools.partial(call_torch, value)) if is_function else value
 
 
 @overload
@@ -147,7 +146,7 @@ def call_torch(torch_func: Callable[..., object], *args: Any, **kwargs: Any) -> 
 
 def _on_arrays(function: Callable[..., object], args: PyTree, kwargs: PyTree) -> Any:
     args, kwargs = torch_view((args, kwargs))
-    with on_jax():
+    with (KIND.get() or EagerTensor).context():
         out: Any = function(*args, **kwargs)
         return jax_view(out)
 
@@ -202,7 +201,7 @@ def wrap_jax_jit(
             require(holds)
         return torch_view(out)
 
-    return on_tensors
+    return keeping_class(on_tensors)
 
 
 def jax_jit(

@@ -18,6 +18,7 @@ from jax import lax
 from anyjax.errors import Unsupported
 from anyjax.torch.core import diagnostics, private, strides
 from anyjax.torch.core.call import Call, call_of
+from anyjax.torch.core.dtypes import TO_TORCH
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.eager.tensor import EagerTensor, Spec, Step, in_memory, spec_of
 from anyjax.typing import PyTree
@@ -42,9 +43,9 @@ def view(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     if call.op is aten.detach.default and isinstance(base.memory.array, jax.core.Tracer):
         return cut(base)
     if call.op in SAME:
-        return in_memory(base.spec, base.memory)
+        return in_memory(base.spec, base.memory, type(base))
     specs = specs_of(call.op, frozen(args[1:]), frozen(kwargs), base.spec)
-    views = [in_memory(spec, base.memory) for spec in specs]
+    views = [in_memory(spec, base.memory, type(base)) for spec in specs]
     return views if call.op._schema.returns[0].type.kind() == "ListType" else views[0]
 
 
@@ -52,7 +53,7 @@ def cut(base: EagerTensor) -> EagerTensor:
     """Returns the same memory, from which no gradient of JAX's comes back."""
     spec, steps = base.spec, (*base.spec.steps, Step("detach", (), (), None))
     parts = spec.shape, spec.dtype, spec.stride, spec.offset, spec.owner or spec
-    return in_memory(spec_of(*parts, steps, spec.starts), base.memory)
+    return in_memory(spec_of(*parts, steps, spec.starts), base.memory, type(base))
 
 
 def frozen(value: PyTree) -> Any:
@@ -195,6 +196,8 @@ def write(tensor: EagerTensor, array: jax.Array) -> None:
       Unsupported: elements of the view share their memory.
     """
     memory, spec = tensor.memory, tensor.spec
+    if memory.array.dtype not in TO_TORCH:  # such as int4, which reads as int8
+        array = array.astype(memory.array.dtype)
     if spec.owner is not None:
         array = _writer(spec.template)(memory.array, array, spec.starts)
     memory.array = array

@@ -19,6 +19,12 @@ from anyjax.torch import interop
 from anyjax.torch.eager.tensor import EagerTensor
 
 
+def test_parameters_that_are_moved_are_parameters():
+    linear = interop.to_jax(Linear(2, 2))
+    assert isinstance(linear.weight, Parameter) and linear.weight.requires_grad
+    assert not isinstance(interop.to_jax(torch.ones(2)), Parameter)
+
+
 def test_the_array_is_the_array():
     array = jnp.arange(6.0)
     x = interop.torch_view(array)

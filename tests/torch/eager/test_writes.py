@@ -34,6 +34,12 @@ def test_a_tensor_of_torch_is_no_target_but_for_copies():
     assert x.tolist() == [5, 5, 5]
 
 
-def test_size_of_memory_stays():
-    with pytest.raises(Unsupported, match="resize_"):
-        interop.to_jax(torch.ones(3)).resize_(4)
+def test_size_of_memory_that_others_share_stays():
+    x = interop.to_jax(torch.ones(3))
+    view = x[1:]
+    for tensor in (x, view):
+        with pytest.raises(Unsupported, match="resize_"):
+            tensor.resize_(4)
+    alone = interop.to_jax(torch.ones(3))
+    assert alone.resize_(2, 2).tolist()[0] == [1, 1]
+    assert alone.resize_(1).tolist() == [1]
