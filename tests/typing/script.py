@@ -45,6 +45,32 @@ def converted(folder: Path) -> None:
     assert_type(anyjax.reuse_memory(), bool)
 
 
+def pictures(folder: Path) -> None:
+    from diffusers import (
+        AutoencoderKL,
+        DDIMScheduler,
+        StableDiffusionPipeline,
+        UNet2DConditionModel,
+    )
+
+    blocks: Any = {"block_out_channels": (16, 16), "norm_num_groups": 8}
+    unet = UNet2DConditionModel(
+        sample_size=8, cross_attention_dim=16, down_block_types=("DownBlock2D",) * 2,
+        up_block_types=("UpBlock2D",) * 2, attention_head_dim=8, **blocks,
+    )  # fmt: skip
+    modules: Any = {"unet": unet, "vae": AutoencoderKL(), "scheduler": DDIMScheduler()}
+    modules |= dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
+    source: Any = StableDiffusionPipeline(**modules, requires_safety_checker=False)
+    pipe = assert_type(anyjax.from_diffusers(source), anyjax.diffusers.Pipeline)
+    inputs: Any = {"prompt_embeds": jnp.ones((1, 5, 16)), "guidance_scale": 1.0, "steps": 2}
+    inputs["rng"] = jax.random.key(0)
+    assert_type(pipe(**inputs), TorchOutput)
+    assert_type(pipe.apply(pipe.params, **inputs), Output)
+    assert_type(pipe.with_params(pipe.params).inputs(**inputs), dict[str, Any])
+    pipe.save(folder / "saved", **inputs)
+    pipe.to_torch()
+
+
 def called(folder: Path) -> None:
     model = anyjax.from_torch(mlp()).eval()
     y: jax.Array = assert_type(model(X), Output)
@@ -368,8 +394,8 @@ def failed(folder: Path) -> None:
 
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
-    converted, called, hugging_face, transformed, trained, fed, adapted, sharded, in_flax, in_torch,
-    through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
+    converted, called, pictures, hugging_face, transformed, trained, fed, adapted, sharded,
+    in_flax, in_torch, through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
 )  # fmt: skip
 
 if __name__ == "__main__":

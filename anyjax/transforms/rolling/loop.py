@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from anyjax.jaxprs import JaxprEqn, Literal, Var, function_of, variables
-from anyjax.transforms.rolling.repeats import Place, Repeat
+from anyjax.transforms.rolling.repeats import SMALL, Place, Repeat
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,15 @@ class Values:
             if len(places) == stack.shape[0]:
                 return stack
             return lax.slice_in_dim(stack, places[0], places[-1] + 1)
-        return jnp.stack([self[v] for v in operands])
+        arrays = [self[v] for v in operands]
+        if all(map(_is_constant, arrays)):  # one constant, and not an operand for each round
+            return jnp.asarray(np.stack(arrays))
+        return jnp.stack(arrays)
+
+
+def _is_constant(x: jax.Array | np.ndarray) -> bool:
+    is_array = isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, jax.core.Tracer)
+    return is_array and x.size <= SMALL and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
 def evaluate(
@@ -90,6 +98,21 @@ def _evaluate_straight(
     values.by_variable |= dict(zip(outvars, out))
 
 
+def _body(
+    eqns: Sequence[JaxprEqn], loop: Repeat
+) -> tuple[list[JaxprEqn], dict[tuple[str, int], Var]]:
+    """Returns (the equations of a round, its variables for operands from outside of the round)."""
+    body = [*eqns[loop.start : loop.start + loop.period]]
+    new = {("carry", i): Var(v.aval) for i, (_, v) in enumerate(loop.carries)}
+    for i, sources in enumerate(loop.operands):
+        operands = []
+        for v, (kind, number) in zip(body[i].invars, sources):
+            bound = kind == "inside" or (kind == "shared" and isinstance(v, Literal))
+            operands.append(v if bound else new.setdefault((kind, number), Var(v.aval)))
+        body[i] = body[i].replace(invars=operands)
+    return body, new
+
+
 def _evaluate_loop(
     eqns: Sequence[JaxprEqn], loop: Repeat, last_use: Mapping[Var, int], values: Values, remat: bool
 ) -> None:
@@ -98,19 +121,12 @@ def _evaluate_loop(
     def result(place: Place, number: int = 0) -> Var:
         return eqns[loop.start + number * loop.period + place[0]].outvars[place[1]]
 
-    body = [*eqns[loop.start : loop.start + loop.period]]
-    new: dict[tuple[str, int], Var] = {}  # variables for operands from outside of the round
-    for i, sources in enumerate(loop.operands):
-        operands = []
-        for v, (kind, number) in zip(body[i].invars, sources):
-            bound = kind == "inside" or (kind == "shared" and isinstance(v, Literal))
-            operands.append(v if bound else new.setdefault((kind, number), Var(v.aval)))
-        body[i] = body[i].replace(invars=operands)
+    body, new = _body(eqns, loop)
     shared = [i for i, v in enumerate(loop.shared) if not isinstance(v, Literal)]
     carries, varying = range(len(loop.carries)), range(len(loop.varying))
     kinds = ("shared", shared), ("carry", carries), ("varying", varying)
     invars = [new[name, i] for name, numbers in kinds for i in numbers]
-    carry_index = {place: i for i, (place, _) in enumerate(loop.carries)}
+    carry_index = {x: i for i, (x, _) in enumerate(loop.carries) if not isinstance(x, int)}
     used_rounds = {
         place: [r for r in range(loop.rounds) if last_use.get(result(place, r), -1) >= loop.end]
         for place in loop.results
@@ -121,7 +137,8 @@ def _evaluate_loop(
         for place, rounds in used_rounds.items()
         if place not in carry_index or rounds != [loop.rounds - 1]
     ]
-    outvars = [result(place) for place in (*(place for place, _ in loop.carries), *stacked)]
+    carried = [new["carry", x] if isinstance(x, int) else result(x) for x, _ in loop.carries]
+    outvars = [*carried, *map(result, stacked)]
     function = function_of(body, invars, outvars)
     shared_values = [values[loop.shared[i]] for i in shared]
     count = len(loop.carries)
