@@ -20,13 +20,31 @@ from anyjax.typing import PyTree
 KINDS = ("pil", "np", "pt", "latent", "jax")
 
 
+def computed_as(kind: str | None, pipeline: object) -> str | None:
+    """Returns the form that the program computes: arrays of numpy are left to the pipeline's own
+    code, but of videos, which it puts together in numpy, and where a safety checker comes between.
+
+    Example:
+      >>> computed_as("jax", None), computed_as("pil", None)
+      ('pt', 'np')
+    """
+    if kind in ("pil", "np"):
+        return "pt" if _channels_first(pipeline) else "np"
+    return "pt" if kind == "jax" else kind
+
+
+def _channels_first(pipeline: object) -> bool:
+    return any(
+        getattr(pipeline, name, None) is not None for name in ("video_processor", "safety_checker")
+    )
+
+
 def converted(out: PyTree, kind: str | None, pipeline: diffusers.DiffusionPipeline) -> Any:
     """Returns an output with its pictures, videos or sounds in this form.
 
     Args:
-      out: with arrays: pictures ``[count, channels, height, width]`` and videos
-        ``[count, frames, channels, height, width]`` in ``[0, 1]``.
-      kind: "pil", "np", "pt", "latent" as diffusers has them, or "jax" for arrays as they are.
+      out: with arrays, as the program gives them for ``computed_as(kind)``.
+      kind: "pil", "np", "pt", "latent" as diffusers has them, or "jax" for arrays of "pt".
       pipeline: that would have computed it.
 
     Raises:
@@ -44,7 +62,9 @@ def converted(out: PyTree, kind: str | None, pipeline: diffusers.DiffusionPipeli
     values = [getattr(out, f.name) for f in dataclasses.fields(out)] if is_class else [*out]
     tensors: list[Any] = jax.tree.map(_tensor, values)
     tensors = _checked(tensors, pipeline)
-    tensors[0] = jax.tree.map(partial(_of_kind, kind), tensors[0])
+    if kind in ("pil", "np"):
+        as_kind = partial(_of_kind, kind, _channels_first(pipeline))
+        tensors[0] = jax.tree.map(as_kind, tensors[0])
     return type(out)(*tensors) if is_class else tuple(tensors)
 
 
@@ -52,15 +72,12 @@ def _tensor(leaf: PyTree) -> Any:
     return interop.to_torch(leaf) if trees.is_array(leaf) else leaf
 
 
-def _of_kind(kind: str | None, leaf: PyTree) -> Any:
-    """Returns a tensor of pictures, videos or sounds as lists of pictures, or for numpy."""
-    if not isinstance(leaf, torch.Tensor) or kind not in ("pil", "np"):
-        return leaf
-    array = leaf.float().numpy()
-    if array.ndim < 4:
-        return array
-    array = np.moveaxis(array, -3, -1)
-    if kind == "np":
+def _of_kind(kind: str, channels_first: bool, tensor: torch.Tensor) -> Any:
+    """Returns pictures, videos or sounds for numpy, or as lists of pictures."""
+    array = tensor.float().numpy()
+    if channels_first and array.ndim > 3:
+        array = np.moveaxis(array, -3, -1)
+    if kind == "np" or array.ndim < 4:
         return array
     pil = VaeImageProcessor.numpy_to_pil
     return pil(array) if array.ndim == 4 else [pil(video) for video in array]

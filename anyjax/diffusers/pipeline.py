@@ -59,8 +59,7 @@ class Pipeline:
           *args: as diffusers takes them, mostly the prompt alone.
           rng: the key of all noise; not needed with ``latents=`` and a scheduler that draws none.
           **options: as diffusers takes them; ``steps`` is ``num_inference_steps``. With
-            ``output_type="jax"`` pictures stay arrays, ``[count, channels, height, width]`` in
-            ``[0, 1]``.
+            ``output_type="jax"`` pictures stay the arrays that are tensors for "pt".
 
         Raises:
           WrongArguments: the pipeline has no such argument, or ``generator`` is given.
@@ -68,6 +67,7 @@ class Pipeline:
         """
         options = self._options(args, options)
         kind = options.get("output_type", self._default("output_type"))
+        options["output_type"] = pictures.computed_as(kind, self.pipeline)
         out = self.model(rng=rng, **self._inputs(options, rng))
         return pictures.converted(out, kind, self.pipeline)
 
@@ -88,7 +88,8 @@ class Pipeline:
           *args: as diffusers takes them.
           state: arrays as in ``state``, which is the default.
           rng: the key of all noise.
-          **options: as diffusers takes them.
+          **options: as diffusers takes them. Pictures come as diffusers has them for
+            ``output_type="pt"``.
         """
         inputs = self._inputs(self._options(args, options), rng)
         return self.model.apply(params, state=state, rng=rng, **inputs)
@@ -169,10 +170,9 @@ class Pipeline:
 
     def _inputs(self, options: dict[str, PyTree], rng: jax.Array | None) -> dict[str, Any]:
         """Returns arguments of the Model; texts are tokens."""
-        options = dict(options)
-        if "output_type" in self._signature.parameters:
-            latent = options.get("output_type") == "latent"
-            options["output_type"] = "latent" if latent else "pt"
+        options = {"output_type": "pt"} | options
+        if "output_type" not in self._signature.parameters:
+            del options["output_type"]
         prompts = {k: x for k, x in options.items() if tokens.has_text(x) and "prompt" in k}
         if not prompts:
             return options

@@ -12,10 +12,12 @@ from typing import Any
 
 import diffusers
 import torch
+from torch.overrides import TorchFunctionMode
 
 from anyjax.diffusers import tokens
 from anyjax.diffusers.tokens import Record, Tokenizer
 from anyjax.diffusers.traced_once import TracedOnce
+from anyjax.torch.core.lifting import is_traced
 from anyjax.typing import PyTree
 
 HOST = ("safety_checker",)  # what looks at the pictures, outside of the program
@@ -79,7 +81,7 @@ class Sampling(torch.nn.Module):
         vars(pipe).update(self._modules)
         _end_at_the_loop(pipe)
         try:
-            with self._calling_once():
+            with self._calling_once(), AsArrays():
                 return tokens.run(lambda: self.parts.call(pipe, **options))
         finally:
             for name in self.parts.schedulers:  # no circles: their tensors belong to the trace
@@ -98,6 +100,15 @@ class Sampling(torch.nn.Module):
         finally:
             for attributes, method in replaced:
                 attributes.pop(method, None)
+
+
+class AsArrays(TorchFunctionMode):
+    """Leaves tensors of the trace as they are where pipelines make arrays of numpy for the end."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.numpy and is_traced(args[0]):
+            return args[0]
+        return function(*args, **(kwargs or {}))
 
 
 def _end_at_the_loop(pipe: Any) -> None:
@@ -120,9 +131,8 @@ def _under_no_grad(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
         if not cls.__module__.startswith("diffusers.pipelines"):
             continue
         for name, function in vars(cls).items():
-            inner = inspect.unwrap(function) if callable(function) else function
-            if inner is not function and name != "__call__":
-                yield name, inner
+            if isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):
+                yield name, inspect.unwrap(function)
 
 
 def _tokenizes(component: object) -> bool:

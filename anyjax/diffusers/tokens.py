@@ -112,7 +112,7 @@ class Tokenizer:
                 return out
             result = self._next(name)
             if isinstance(result, str) and result == FITS:  # no values: whoever reads them, fails
-                return _like(out, {key: x[:, :1].to("meta") for key, x in out.items()})
+                return _like(out, {key: _valueless(len(x)) for key, x in out.items()})
             return _like(out, result)
         out = function(*args, **kwargs)
         if method in DECODES or _counts(out):
@@ -142,6 +142,13 @@ class Tokenizer:
                 do="give prompt_embeds= and the like in the place of the prompt",
             )
         return result
+
+
+def _valueless(rows: int) -> torch.Tensor:
+    """Returns a tensor ``[rows, 1]`` that can be moved and has no values."""
+    tensor = torch.empty((rows, 1), device="meta")
+    vars(tensor)["to"] = lambda *args, **kwargs: tensor
+    return tensor
 
 
 def _counts(out: PyTree) -> bool:
