@@ -148,7 +148,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "anyjax.diffusers": (
-        ("guidance", "pictures", "tokens", "traced_once"),
+        ("guidance", "pictures", "progress", "tokens", "traced_once"),
         ("pipeline", "sampling"),
         ("_from_diffusers",),
         ("",),

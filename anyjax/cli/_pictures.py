@@ -11,6 +11,7 @@ from anyjax.cli import _shown, _tokenizer
 from anyjax.cli._stages import Stages
 from anyjax.cli.reading import Generate
 from anyjax.errors import WrongValue
+from anyjax.typing import PyTree
 
 if TYPE_CHECKING:
     from anyjax.diffusers import Pipeline
@@ -47,9 +48,9 @@ def draw(options: Generate, stages: Stages) -> None:
         pipe = anyjax.from_diffusers(Path(options.source).expanduser(), **dtype)
         stages.end("weights")
     steps = {"steps": options.steps} if options.steps else {}
-    with _shown.progress("compiling and drawing"):
-        out: Any = pipe(prompt, rng=jax.random.key(options.seed), **steps)
-        write(out[0], Path(options.output).expanduser(), pipe)
+    key = jax.random.key(options.seed)
+    out: Any = pipe(prompt, rng=key, progress=not options.json, **steps)
+    write(out[0], Path(options.output).expanduser(), pipe)
     stages.end("picture")
     if options.json:
         about = {"model": type(pipe.pipeline).__name__, "file": options.output}
@@ -60,7 +61,7 @@ def draw(options: Generate, stages: Stages) -> None:
         console.print(_shown.table(["stage", "seconds"], stages.rows(), right=(1,)))
 
 
-def write(results: Any, file: Path, pipe: Pipeline) -> None:
+def write(results: PyTree, file: Path, pipe: Pipeline) -> None:
     """Writes the first result of a pipeline: a picture, frames, or samples of a sound.
 
     Raises:

@@ -15,6 +15,7 @@ import jax
 
 from anyjax import summary
 from anyjax.diffusers import pictures, tokens
+from anyjax.diffusers import progress as bars
 from anyjax.errors import WrongArguments
 from anyjax.model import Model
 from anyjax.torch import from_torch
@@ -47,7 +48,11 @@ class Pipeline:
         return self.model.state
 
     def __call__(
-        self, *args: PyTree, rng: jax.Array | None = None, **options: PyTree
+        self,
+        *args: PyTree,
+        rng: jax.Array | None = None,
+        progress: bool = False,
+        **options: PyTree,
     ) -> TorchOutput:
         """Returns what the pipeline of diffusers returns for these arguments.
 
@@ -58,6 +63,7 @@ class Pipeline:
         Args:
           *args: as diffusers takes them, mostly the prompt alone.
           rng: the key of all noise; not needed with ``latents=`` and a scheduler that draws none.
+          progress: show a bar of the steps; the program that tells of them is another one.
           **options: as diffusers takes them; ``steps`` is ``num_inference_steps``. With
             ``output_type="jax"`` pictures stay the arrays that are tensors for "pt".
 
@@ -68,7 +74,13 @@ class Pipeline:
         options = self._options(args, options)
         kind = options.get("output_type", self._default("output_type"))
         options["output_type"] = pictures.computed_as(kind, self.pipeline)
-        out = self.model(rng=rng, **self._inputs(options, rng))
+        inputs = self._inputs(options, rng)
+        if progress:
+            total = options.get("num_inference_steps", self._default("num_inference_steps"))
+            with bars.shown(total):
+                out = jax.block_until_ready(bars.counting(self.model)(rng=rng, **inputs))
+        else:
+            out = self.model(rng=rng, **inputs)
         return pictures.converted(out, kind, self.pipeline)
 
     def apply(

@@ -75,7 +75,6 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "DDPM": {"clip_sample": False},
     "DEISMultistep": {},
     "DPMSolverMultistep": {},
-    "DPMSolverSDE": {},
     "DPMSolverSinglestep": {},
     "EulerAncestralDiscrete": {},
     "EulerDiscrete": {},

@@ -116,6 +116,14 @@ def test_mistakes(pair):
         anyjax.from_diffusers(3)
 
 
+def test_progress(pair, capfd):
+    _, ours = pair
+    options = dict(latents=LATENTS, steps=5, output_type="jax")
+    got = ours("a cat", progress=True, **options).images
+    np.testing.assert_allclose(got, ours("a cat", **options).images, atol=1e-6)
+    assert "5/5" in capfd.readouterr().err
+
+
 def test_saved_without_torch(pair, tmp_path):
     _, ours = pair
     options = dict(latents=LATENTS.numpy(), steps=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,7 @@ def evaluate(
     outvars: Sequence[Var | Literal],
     inputs: Mapping[Var, jax.Array | Row],
     remat: bool = False,
+    on_round: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Returns the values of ``outvars``.
 
@@ -75,11 +76,12 @@ def evaluate(
       last_use: by variable, the last equation that uses it.
       inputs: values of constants and inputs, arrays or ``Row``.
       remat: whether the results inside of a round are recomputed for the gradient.
+      on_round: is called on the host at each round, while the program runs.
     """
     values, position = Values(inputs), 0
     for loop in loops:
         _evaluate_straight(eqns[position : loop.start], last_use, loop.start, values)
-        _evaluate_loop(eqns, loop, last_use, values, remat)
+        _evaluate_loop(eqns, loop, last_use, values, remat, on_round)
         position = loop.end
     _evaluate_straight(eqns[position:], last_use, len(eqns), values)
     return [values[v] for v in outvars]
@@ -114,7 +116,12 @@ def _body(
 
 
 def _evaluate_loop(
-    eqns: Sequence[JaxprEqn], loop: Repeat, last_use: Mapping[Var, int], values: Values, remat: bool
+    eqns: Sequence[JaxprEqn],
+    loop: Repeat,
+    last_use: Mapping[Var, int],
+    values: Values,
+    remat: bool,
+    on_round: Callable[[], None] | None,
 ) -> None:
     """Evaluates a repeat as a scan; adds the results that are used after it."""
 
@@ -145,6 +152,8 @@ def _evaluate_loop(
 
     def step(carry: list[jax.Array], xs: list[jax.Array]) -> tuple[list[Any], list[Any]]:
         out = function(*shared_values, *carry, *xs)
+        if on_round is not None:
+            jax.debug.callback(on_round)
         return out[:count], out[count:]
 
     init = [jnp.asarray(values[v]) for _, v in loop.carries]

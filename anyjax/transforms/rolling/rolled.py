@@ -147,6 +147,7 @@ class Rolled(Wrapped):
     groups: tuple[Group, ...]
     remat: bool = False
     hoist: bool = True
+    on_round: Callable[[], None] | None = None
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
         """Returns (params, state) of the base: the rows of stacks by their own names."""
@@ -179,7 +180,8 @@ class Rolled(Wrapped):
         inputs = dict(zip(traced.jaxpr.constvars, traced.consts))
         inputs |= {v: values[key] for key, v in traced.inputs.items()}
         eqns, last_use = traced.program.eqns, traced.program.last_use
-        results = evaluate(eqns, traced.loops, last_use, traced.outvars, inputs, self.remat)
+        options = self.remat, self.on_round
+        results = evaluate(eqns, traced.loops, last_use, traced.outvars, inputs, *options)
         out, written = traced.join(results)
         return out, self._stack_writes(written, state)
 
