@@ -24,10 +24,19 @@ def computed_as(kind: str | None, pipeline: object) -> str | None:
     """Returns the form that the program computes: arrays of numpy are left to the pipeline's own
     code, but of videos, which it puts together in numpy, and where a safety checker comes between.
 
+    Raises:
+      WrongValue: there is no such form.
+
     Example:
       >>> computed_as("jax", None), computed_as("pil", None)
       ('pt', 'np')
     """
+    if kind not in (*KINDS, None):
+        raise WrongValue(
+            f"output_type={kind!r}",
+            why="a picture comes in one of a few forms",
+            do=f"use one of {', '.join(KINDS)}",
+        )
     if kind in ("pil", "np"):
         return "pt" if _channels_first(pipeline) else "np"
     return "pt" if kind == "jax" else kind
@@ -46,16 +55,7 @@ def converted(out: PyTree, kind: str | None, pipeline: diffusers.DiffusionPipeli
       out: with arrays, as the program gives them for ``computed_as(kind)``.
       kind: "pil", "np", "pt", "latent" as diffusers has them, or "jax" for arrays of "pt".
       pipeline: that would have computed it.
-
-    Raises:
-      WrongValue: there is no such kind.
     """
-    if kind not in (*KINDS, None):
-        raise WrongValue(
-            f"output_type={kind!r}",
-            why="a picture comes in one of a few forms",
-            do=f"use one of {', '.join(KINDS)}",
-        )
     if kind == "jax":
         return out
     is_class = dataclasses.is_dataclass(out)

@@ -41,7 +41,7 @@ def stable_diffusion(scheduler: Any = None, kind: str = "StableDiffusion", **mor
     return assembled(
         getattr(diffusers, f"{kind}Pipeline"),
         unet=more.pop("unet", None) or unet(),
-        vae=autoencoder(),
+        vae=more.pop("vae", None) or autoencoder(),
         text_encoder=transformers.CLIPTextModel(clip_config()),
         tokenizer=clip_tokenizer(),
         scheduler=scheduler or ddim(),
@@ -50,6 +50,16 @@ def stable_diffusion(scheduler: Any = None, kind: str = "StableDiffusion", **mor
         requires_safety_checker=False,
         **more,
     )
+
+
+def smallest(scheduler: Any = None) -> Any:
+    """Makes a Stable Diffusion of one block, which compiles in a second."""
+    torch.manual_seed(0)
+    blocks: dict[str, Any] = {"block_out_channels": (16,), "norm_num_groups": 8}
+    up, down = ("CrossAttnUpBlock2D",), ("CrossAttnDownBlock2D",)
+    denoiser = unet(down_block_types=down, up_block_types=up, mid_block_type=None, **blocks)
+    vae = diffusers.AutoencoderKL(latent_channels=4, **blocks)
+    return stable_diffusion(scheduler, unet=denoiser, vae=vae)
 
 
 def controlled() -> Any:

@@ -13,7 +13,7 @@ import anyjax
 from anyjax.errors import MissingRng, WrongArguments, WrongValue
 from anyjax.transforms.rolling.rolled import trace_call
 from tests.diffusers.cases import CASES, SCHEDULERS, noise, scheduler
-from tests.diffusers.pipelines import stable_diffusion
+from tests.diffusers.pipelines import smallest, stable_diffusion
 from tests.sampling import further
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -29,7 +29,7 @@ LATENTS = noise(1, 4, 8, 8)
 
 @pytest.fixture(scope="module")
 def pair():
-    theirs = stable_diffusion()
+    theirs = smallest()
     return theirs, anyjax.from_diffusers(theirs)
 
 
@@ -76,6 +76,7 @@ def test_gradients_are_those_of_torch(pair):
     assert float(abs(gradients["text_encoder.embeddings.token_embedding.weight"]).max()) > 0
 
 
+@pytest.mark.conformance
 def test_vmap_over_seeds(pair):
     _, ours = pair
     keys = jax.random.split(jax.random.key(0), 2)
@@ -116,6 +117,7 @@ def test_mistakes(pair):
         anyjax.from_diffusers(3)
 
 
+@pytest.mark.conformance
 def test_progress(pair, capfd):
     _, ours = pair
     options = dict(latents=LATENTS, steps=5, output_type="jax")
@@ -124,6 +126,7 @@ def test_progress(pair, capfd):
     assert "5/5" in capfd.readouterr().err
 
 
+@pytest.mark.conformance
 def test_saved_without_torch(pair, tmp_path):
     _, ours = pair
     options = dict(latents=LATENTS.numpy(), steps=2)
@@ -186,7 +189,7 @@ CERTAIN = [name for name in SCHEDULERS if not any(kind in name for kind in DRAWN
 
 @pytest.mark.parametrize("name", ["DPMSolverMultistep", *further(*CERTAIN)])
 def test_schedulers_run_as_loops(name):
-    theirs = stable_diffusion(scheduler(name))
+    theirs = smallest(scheduler(name))
     ours = anyjax.from_diffusers(theirs)
     options = dict(latents=LATENTS, num_inference_steps=20, output_type="pt")
     want = theirs("a cat", **options).images
