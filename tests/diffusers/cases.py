@@ -88,10 +88,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "TCD": {"clip_sample": False, "set_alpha_to_one": False},
     "UniPCMultistep": {},
 }
-FLOWS: dict[str, dict[str, Any]] = {
-    "FlowMatchEulerDiscrete": {"stochastic_sampling": True},
-    "FlowMatchHeunDiscrete": {},
-}
+FLOWS: dict[str, dict[str, Any]] = {"FlowMatchHeunDiscrete": {}}
 
 
 def scheduler(name: str) -> Any:
