@@ -61,7 +61,6 @@ class Run(Verb):
     f"anyjax generate {DEMO} --prompt 'def main('",
     f"anyjax generate {DEMO} -p import --temperature 0.8 --seed 1",
     f"echo 'def main(' | anyjax generate {DEMO} -p - --json",
-    "anyjax generate stable-diffusion -p 'a cat' -o picture.png",
 )
 class Generate(Verb):
     """Continue a text, and print nothing else.
