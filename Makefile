@@ -25,7 +25,7 @@ conformance: export XLA_FLAGS :=
 # conftest.py turns off what takes XLA long. One file of each folder runs with it as well, as the
 # programs of users do; all others do so in `make conformance`.
 OPTIMIZED := $(addprefix tests/, calls/test_program.py compare/test_recorders.py \
-  explorer/test_explore.py export/test_plain.py \
+  diffusers/test_from_diffusers.py explorer/test_explore.py export/test_plain.py \
   flax/wrap/test_forward.py graphs/test_evaluation.py hf/test_recorded.py numerics/test_bessel.py \
   parallel/plans/test_declared.py onnx/control_flow/test_loops.py parity/test_verify.py \
   proof/test_checks.py properties/test_nothing_changes.py \

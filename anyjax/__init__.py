@@ -13,6 +13,7 @@ from anyjax.calls import methods
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from anyjax import diffusers as diffusers
     from anyjax import errors as errors
     from anyjax import explorer as explorer
     from anyjax import export as export
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from anyjax.calls.counted_array import CountedArray as CountedArray
     from anyjax.calls.host_memory import reuse_memory as reuse_memory
     from anyjax.calls.layouts import static as static
+    from anyjax.diffusers._from_diffusers import from_diffusers as from_diffusers
     from anyjax.explorer import explore as explore
     from anyjax.frontends import convert as convert
     from anyjax.hf._save_pretrained import save_pretrained as save_pretrained
@@ -55,6 +57,7 @@ _HOME = {
     "convert": "anyjax.frontends",
     "explore": "anyjax.explorer",
     "extract_jax": "anyjax.torch.torchax",
+    "from_diffusers": "anyjax.diffusers._from_diffusers",
     "from_onnx": "anyjax.onnx",
     "from_pretrained": "anyjax.hf.loading.load",
     "from_stablehlo": "anyjax.stablehlo",
@@ -80,6 +83,7 @@ methods.FURTHER.update(
 
 # anyjax.tensorflow.convert(...) and the like
 _PARTS = (
+    "diffusers",
     "errors",
     "explorer",
     "export",

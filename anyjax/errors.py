@@ -267,14 +267,14 @@ EXTRAS = {
     **dict.fromkeys(("typer", "rich", "click"), "cli"),
     **dict.fromkeys(("jax2onnx", "onnx", "onnxruntime"), "onnx"),
     **dict.fromkeys(("ase", "openmm", "lammps_jax"), "atoms"),
-    **{name: name for name in ("gguf", "flax", "ray")},
+    **{name: name for name in ("diffusers", "gguf", "flax", "ray")},
     "libtpu": "tpu",
     "jax_plugins": "cuda",
 }
 CORE = ("jax", "jaxlib", "jaxtyping", "numpy", "safetensors", "flatbuffers")
 # They need torch and transformers.
 OF_CHECKPOINTS = {"run", "generate", "inspect", "finetune", "plan", "export"}
-OF_CHECKPOINTS |= {"from_pretrained", "pipeline", "register_exporters"}
+OF_CHECKPOINTS |= {"from_pretrained", "from_diffusers", "pipeline", "register_exporters"}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof import chips, packages_page, records, versions
+from proof import chips, packages_page, pipelines_page, records, versions
 from proof.markdown import Reasons, code, kind, table
 from proof.records import RESULTS, ROOT, Row
 from proof.transformers_types import CHECKS
@@ -287,7 +287,7 @@ def index_page() -> str:
             lines.append([suite, share(row), *(row[k] for k in OUTCOMES), row["date"]])
     head = ["suite", "cases", "passed", "expected to fail", "failed", "n/a or skipped", "date"]
     operators = ("../ops", "../ops-tensorflow", "../ops-onnx")
-    pages = "\n".join(["transformers", "packages", *SUITES, "versions", *operators])
+    pages = "\n".join(["transformers", "packages", "pipelines", *SUITES, "versions", *operators])
     return f"""# What is tested
 
 {WRITTEN}
@@ -334,6 +334,7 @@ def pages() -> dict[str, str]:
     """Returns the text of each page by its name."""
     texts = {"index.md": index_page(), "transformers.md": transformers_page()}
     texts["packages.md"] = packages_page.page(WRITTEN)
+    texts["pipelines.md"] = pipelines_page.page(WRITTEN)
     texts |= {f"{name}.md": suite_page(name) for name in SUITES}
     return texts | {"versions.md": versions.by_feature()}
 

@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("compare",),
     ("transforms", "parallel", "parity", "flax", "train", "export", "torchax"),
     ("explorer",),
-    ("hf",),
+    ("hf", "diffusers"),
     ("",),
     ("cli", "__main__"),
 )
@@ -154,6 +154,12 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading",),
         ("generation", "_save_pretrained"),
         ("_pipeline", "estimate_call", "exporters"),
+        ("",),
+    ),
+    "anyjax.diffusers": (
+        ("guidance", "pictures", "progress", "tokens", "traced_once"),
+        ("pipeline", "sampling"),
+        ("_from_diffusers",),
         ("",),
     ),
     "anyjax.hf.loading": (

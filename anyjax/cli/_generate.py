@@ -1,4 +1,4 @@
-"""``anyjax generate``: text that continues a prompt."""
+"""``anyjax generate``: text that continues a prompt, or the picture of a pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from anyjax.cli import _media, _shown, _tokenizer, sources
+from anyjax.cli import _media, _pictures, _shown, _tokenizer, sources
 from anyjax.cli._stages import Stages
 from anyjax.cli.reading import Generate
 from anyjax.errors import WrongValue
@@ -24,6 +24,15 @@ console = Console(stderr=True)
 def generate(options: Generate) -> None:
     """Runs ``anyjax generate``."""
     stages = Stages()
+    if _pictures.is_pipeline(options.source):
+        _pictures.draw(options, stages)
+        return
+    if options.output or options.steps:
+        raise WrongValue(
+            "--output and --steps of a language model",
+            why="they are options of pipelines of diffusers; text is printed",
+            do=f"name a folder with {_pictures.INDEX}, or leave them out",
+        )
     sources.find(options, ("hf", "saved"), takes=("prompt", "image", "audio", "max_new_tokens"))
     is_saved = sources.kind_of(options.source, ("hf", "saved")) == "saved"
     run = _saved_loop if is_saved else _checkpoint

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MANY = 8  # options; more of them are shown in groups
 GROUPS = {
     "Which model": "adapter dtype task allow_pickle signature tokenizer quantize weights",
-    "Text": "prompt image audio max_new_tokens temperature seed",
+    "Text": "prompt image audio max_new_tokens temperature seed generate.steps",
     "The call": "batch length train decode prefill optimizer remat gradients operators",
     "Hardware": "chips mesh plan compile platforms executables",
     "Decoding": "generate sample",

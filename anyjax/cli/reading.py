@@ -70,7 +70,8 @@ class Generate(Verb):
     """Continue a text, and print nothing else.
 
     FOLDER_OR_ID is a checkpoint, the folder of an adapter such as anyjax finetune writes, or one
-    that anyjax export --generate wrote.
+    that anyjax export --generate wrote. Or it is the folder of a pipeline of diffusers, whose
+    picture, video or sound is written to a file (anyjax[diffusers]).
     """
 
     source: Source
@@ -82,6 +83,10 @@ class Generate(Verb):
         float | None, Option(min=0.0, help="draw tokens; the likeliest one by default")
     ] = None
     seed: Annotated[int, Option(help="of the draws")] = 0
+    output: Annotated[
+        str | None, Option("--output", "-o", help="file for the picture of a pipeline")
+    ] = None
+    steps: Annotated[int | None, Option(min=1, help="of a pipeline; by default its own")] = None
     adapter: Adapter = None
     tokenizer: Annotated[
         str | None, Option(help="folder of a tokenizer; the model's own by default")

@@ -78,7 +78,7 @@ def test_a_trace_loads_nothing_that_would_repeat_it(kind):
 
 
 def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
-    heavy = {"torch", "torchax", "tensorflow", "hf", "cli", "__main__"}
+    heavy = {"torch", "torchax", "tensorflow", "hf", "diffusers", "cli", "__main__"}
     optional = {"flax": "flax", "train": "optax"}
     heavy |= {name for name, package in optional.items() if find_spec(package) is None}
     files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "anyjax").rglob("*.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,25 @@ def converted(folder: Path) -> None:
     assert_type(anyjax.load(folder / "saved")(X[:2]), Output)
     assert_type(anyjax.use_compilation_cache(folder / "cache"), Path)
     assert_type(anyjax.reuse_memory(), bool)
+
+
+def pictures(folder: Path) -> None:
+    library: Any = importlib.import_module("diffusers")  # which checkers do not see through
+    unet = library.UNet2DConditionModel(
+        cross_attention_dim=16, down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+        block_out_channels=(16,), norm_num_groups=8, sample_size=8, attention_head_dim=8,
+    )  # fmt: skip
+    modules = dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
+    scheduler = library.DDIMScheduler(clip_sample=False, steps_offset=1)
+    modules |= {"unet": unet, "vae": library.AutoencoderKL(), "scheduler": scheduler}
+    source = library.StableDiffusionPipeline(**modules, requires_safety_checker=False)
+    pipe = assert_type(anyjax.from_diffusers(source), anyjax.diffusers.Pipeline)
+    inputs: Any = {"prompt_embeds": jnp.ones((1, 5, 16)), "guidance_scale": 1.0}
+    inputs |= {"steps": 2, "rng": jax.random.key(0)}
+    assert_type(pipe(**inputs), TorchOutput)
+    assert_type(pipe.apply(pipe.params, **inputs), Output)
+    assert_type(pipe.with_params(pipe.params).inputs(**inputs), dict[str, Any])
+    pipe.save(folder / "saved", **inputs)
 
 
 def called(folder: Path) -> None:
@@ -389,8 +409,9 @@ def failed(folder: Path) -> None:
 
 
 SECTIONS: tuple[Callable[[Path], None], ...] = (
-    converted, called, hugging_face, transformed, trained, fed, adapted, sharded, in_flax, in_torch,
-    through_interop, as_torchax, in_tensorflow, exported, simulated, looked_at, extended, failed,
+    converted, called, pictures, hugging_face, transformed, trained, fed, adapted, sharded,
+    in_flax, in_torch, through_interop, as_torchax, in_tensorflow, exported, simulated, looked_at,
+    extended, failed,
 )  # fmt: skip
 
 if __name__ == "__main__":

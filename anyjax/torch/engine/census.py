@@ -40,11 +40,10 @@ def taken() -> Iterator[None]:
         ended = True
     finally:
         refs, JaxTensor.living = JaxTensor.living or [], outer
-        if alive := _alive(refs):
-            if ended:
-                gc.collect()  # circles of objects go now
-                alive = _alive(refs)
-            place = _put_back(alive) if alive else ""
+        if ended and any(ref() is not None for ref in refs):
+            gc.collect()  # circles of objects go now
+        alive = _alive(refs)
+        place = _put_back(alive) if alive else ""
     if alive and place:
         warn_once.warn(
             f"forward leaves a tensor in {place}: it belongs to the traced program and has no "

@@ -69,6 +69,7 @@ def tracing(
       MissingOps: on leaving, with all operators that nothing serves.
     """
     autocast.refuse_around()
+    is_inside = current_trace.active()
     trace = Trace(rng, inputs, callback)
     trace.tape = Tape() if tape else None
     trace.precision, trace.asks = precision, precision.asks
@@ -84,6 +85,8 @@ def tracing(
         JaxTensor.runs += 1
         for switch in switches():
             stack.enter_context(switch)
+        if is_inside:  # to disable it forgets that the trace around has its views applied again
+            stack.callback(private.enable_functionalization, reapply_views=True)
         private.enable_functionalization(reapply_views=True)
         stack.callback(private.disable_functionalization)
         stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from anyjax.jaxprs import JaxprEqn, Literal, Var, function_of, variables
-from anyjax.transforms.rolling.repeats import Place, Repeat
+from anyjax.transforms.rolling.repeats import SMALL, Place, Repeat
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,15 @@ class Values:
             if len(places) == stack.shape[0]:
                 return stack
             return lax.slice_in_dim(stack, places[0], places[-1] + 1)
-        return jnp.stack([self[v] for v in operands])
+        arrays = [self[v] for v in operands]
+        if all(map(_is_constant, arrays)):  # one constant, and not an operand for each round
+            return jnp.asarray(np.stack(arrays))
+        return jnp.stack(arrays)
+
+
+def _is_constant(x: jax.Array | np.ndarray) -> bool:
+    is_array = isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, jax.core.Tracer)
+    return is_array and x.size <= SMALL and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
 def evaluate(
@@ -58,6 +66,7 @@ def evaluate(
     outvars: Sequence[Var | Literal],
     inputs: Mapping[Var, jax.Array | Row],
     remat: bool = False,
+    on_round: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Returns the values of ``outvars``.
 
@@ -67,11 +76,12 @@ def evaluate(
       last_use: by variable, the last equation that uses it.
       inputs: values of constants and inputs, arrays or ``Row``.
       remat: whether the results inside of a round are recomputed for the gradient.
+      on_round: is called on the host at each round, while the program runs.
     """
     values, position = Values(inputs), 0
     for loop in loops:
         _evaluate_straight(eqns[position : loop.start], last_use, loop.start, values)
-        _evaluate_loop(eqns, loop, last_use, values, remat)
+        _evaluate_loop(eqns, loop, last_use, values, remat, on_round)
         position = loop.end
     _evaluate_straight(eqns[position:], last_use, len(eqns), values)
     return [values[v] for v in outvars]
@@ -90,27 +100,40 @@ def _evaluate_straight(
     values.by_variable |= dict(zip(outvars, out))
 
 
-def _evaluate_loop(
-    eqns: Sequence[JaxprEqn], loop: Repeat, last_use: Mapping[Var, int], values: Values, remat: bool
-) -> None:
-    """Evaluates a repeat as a scan; adds the results that are used after it."""
-
-    def result(place: Place, number: int = 0) -> Var:
-        return eqns[loop.start + number * loop.period + place[0]].outvars[place[1]]
-
+def _body(
+    eqns: Sequence[JaxprEqn], loop: Repeat
+) -> tuple[list[JaxprEqn], dict[tuple[str, int], Var]]:
+    """Returns (the equations of a round, its variables for operands from outside of the round)."""
     body = [*eqns[loop.start : loop.start + loop.period]]
-    new: dict[tuple[str, int], Var] = {}  # variables for operands from outside of the round
+    new = {("carry", i): Var(v.aval) for i, (_, v) in enumerate(loop.carries)}
     for i, sources in enumerate(loop.operands):
         operands = []
         for v, (kind, number) in zip(body[i].invars, sources):
             bound = kind == "inside" or (kind == "shared" and isinstance(v, Literal))
             operands.append(v if bound else new.setdefault((kind, number), Var(v.aval)))
         body[i] = body[i].replace(invars=operands)
+    return body, new
+
+
+def _evaluate_loop(
+    eqns: Sequence[JaxprEqn],
+    loop: Repeat,
+    last_use: Mapping[Var, int],
+    values: Values,
+    remat: bool,
+    on_round: Callable[[], None] | None,
+) -> None:
+    """Evaluates a repeat as a scan; adds the results that are used after it."""
+
+    def result(place: Place, number: int = 0) -> Var:
+        return eqns[loop.start + number * loop.period + place[0]].outvars[place[1]]
+
+    body, new = _body(eqns, loop)
     shared = [i for i, v in enumerate(loop.shared) if not isinstance(v, Literal)]
     carries, varying = range(len(loop.carries)), range(len(loop.varying))
     kinds = ("shared", shared), ("carry", carries), ("varying", varying)
     invars = [new[name, i] for name, numbers in kinds for i in numbers]
-    carry_index = {place: i for i, (place, _) in enumerate(loop.carries)}
+    carry_index = {x: i for i, (x, _) in enumerate(loop.carries) if not isinstance(x, int)}
     used_rounds = {
         place: [r for r in range(loop.rounds) if last_use.get(result(place, r), -1) >= loop.end]
         for place in loop.results
@@ -121,13 +144,16 @@ def _evaluate_loop(
         for place, rounds in used_rounds.items()
         if place not in carry_index or rounds != [loop.rounds - 1]
     ]
-    outvars = [result(place) for place in (*(place for place, _ in loop.carries), *stacked)]
+    carried = [new["carry", x] if isinstance(x, int) else result(x) for x, _ in loop.carries]
+    outvars = [*carried, *map(result, stacked)]
     function = function_of(body, invars, outvars)
     shared_values = [values[loop.shared[i]] for i in shared]
     count = len(loop.carries)
 
     def step(carry: list[jax.Array], xs: list[jax.Array]) -> tuple[list[Any], list[Any]]:
         out = function(*shared_values, *carry, *xs)
+        if on_round is not None:
+            jax.debug.callback(on_round)
         return out[:count], out[count:]
 
     init = [jnp.asarray(values[v]) for _, v in loop.carries]

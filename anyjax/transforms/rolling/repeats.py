@@ -44,7 +44,9 @@ class Repeat:
     """Equal rounds of ``period`` equations from ``start`` on.
 
     Attributes:
-      carries: (result of the previous round, operand of the first round instead).
+      carries: (what it is after a round, operand of the first round instead): a result of the
+        round; or the number of another carry, whose value comes a round later, as a scheduler's
+        outputs of several steps ago.
       shared: operands that are the same in all rounds.
       varying: operands that differ, one for each round.
       results: results that later equations use, of any round.
@@ -54,7 +56,7 @@ class Repeat:
     start: int
     period: int
     rounds: int
-    carries: tuple[tuple[Place, Any], ...]
+    carries: tuple[tuple[Place | int, Any], ...]
     shared: tuple[Any, ...]
     varying: tuple[tuple[Any, ...], ...]
     results: tuple[Place, ...]
@@ -185,13 +187,13 @@ def _same_flow(program: Program, i: int, period: int, first: int) -> bool:
         elif eqn_a >= first:
             if (eqn_b, result_b) != (eqn_a + period, result_a):
                 return False
-        elif eqn_b >= first and not (i < first + period and eqn_b < first + period):
-            return False
+        elif eqn_b >= first + period:
+            return False  # first rounds may have operands of their own, until one has the first's
     return True
 
 
 def _repeat_at(program: Program, start: int, period: int, rounds: int) -> Repeat | None:
-    """Returns the repeat that starts here, None if values skip a round."""
+    """Returns the repeat that starts here, None if the flow of values is another one."""
     end = start + rounds * period
     carries, shared, varying = Numbered(), Numbered(), Numbered()
     places = {  # one object for each place, so that it has one number
@@ -204,37 +206,39 @@ def _repeat_at(program: Program, start: int, period: int, rounds: int) -> Repeat
         sources: list[tuple[str, Any]] = []
         for k, v in enumerate(program.eqns[i].invars):
             by_round = tuple(program.eqns[i + r * period].invars[k] for r in range(rounds))
-            (eqn_0, result_0), (eqn_1, result_1) = program.place(v), program.place(by_round[1])
-            if eqn_0 >= start:
-                sources.append(("inside", (eqn_0 - start, result_0)))
-            elif eqn_1 >= start + period:
+            inside = (r for r, x in enumerate(by_round) if program.place(x)[0] >= start)
+            delay = next(inside, None)  # the round that takes a result of the first one
+            eqn, result = program.place(by_round[delay or 0])
+            if delay == 0:
+                sources.append(("inside", (eqn - start, result)))
+            elif delay is not None and eqn >= start + period:
                 return None
-            elif eqn_1 >= start:
-                sources.append(("carry", carries.number((places[eqn_1 - start, result_1], v))))
+            elif delay is not None:
+                chain = places[eqn - start, result], *by_round[:delay][::-1]
+                links = [carries.number(chain[: n + 2]) for n in range(delay)]
+                sources.append(("carry", links[-1]))
             elif _all_same(by_round):
                 sources.append(("shared", shared.number(v)))
-            elif any(program.place(x)[0] >= start for x in by_round) or _partly_shared(by_round):
+            elif _partly_shared(by_round):
                 return None
             else:
                 sources.append(("varying", varying.number(by_round)))
         operands.append(tuple(sources))
-    results = [
-        (i, k)
-        for i, eqn in enumerate(program.eqns[start : start + period])
-        for k in range(len(eqn.outvars))
-        if any(
-            program.last_use.get(program.eqns[start + r * period + i].outvars[k], -1) >= end
-            for r in range(rounds)
-        )
-    ]
+    used_later = lambda i, k: any(
+        program.last_use.get(program.eqns[start + r * period + i].outvars[k], -1) >= end
+        for r in range(rounds)
+    )
     return Repeat(
         start=start,
         period=period,
         rounds=rounds,
-        carries=(*carries,),
+        carries=tuple(
+            (chain[0] if len(chain) == 2 else carries.number(chain[:-1]), chain[-1])
+            for chain in carries
+        ),
         shared=(*shared,),
         varying=(*varying,),
-        results=(*results,),
+        results=tuple(place for place in places if used_later(*place)),
         operands=(*operands,),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from anyjax import trees
 from anyjax.calls.wrapped import Arrays, Wrapped
 from anyjax.dtypes import shape_of
-from anyjax.jaxprs import ClosedJaxpr, Jaxpr, Var
+from anyjax.jaxprs import ClosedJaxpr, Jaxpr, Var, needed
 from anyjax.source import Source
 from anyjax.transforms.rolling.equation_kinds import Kinds
 from anyjax.transforms.rolling.hoisting import hoist_shared, resolve
@@ -48,10 +48,13 @@ class TracedCall(NamedTuple):
     join: Callable[[list[Any]], tuple[Any, trees.Written]]
 
 
-def trace_call(source: Source, params: Arrays, state: Arrays, rest: tuple) -> TracedCall:
+def trace_call(
+    source: Source, params: Arrays, state: Arrays, rest: tuple, hoist: bool = True
+) -> TracedCall:
     """Traces ``source(params, state, *rest)``; arrays may be shapes and dtypes alone.
 
-    A kind of call is traced and analysed once for each set of shapes.
+    A kind of call is traced and analysed once for each set of shapes. Without ``hoist`` equations
+    stay in the order of the trace: what a round computes of numbers of its own is in the round.
     """
     settings = {k: trees.Constant(v) for k, v in state.items() if _is_setting(v)}
     leaves, structure = jax.tree.flatten(rest)
@@ -59,10 +62,10 @@ def trace_call(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Tr
     names: list[tuple[str, Any]] = [("params", k) for k in sorted(params)]
     names += [("state", k) for k in sorted(state) if k not in settings]
     names += [("rest", i) for i, x in enumerate(static) if x is None]
-    key = trace_call, (*names,), static, structure, trees.Static(settings)
+    key = trace_call, (*names,), static, structure, trees.Static(settings), hoist
     recordings = source.cache.notes
     if key not in recordings:
-        recordings[key] = Recording(source, names, static, structure, settings)
+        recordings[key] = Recording(source, names, static, structure, settings, hoist)
     arrays: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
     return recordings[key]([shape_of(arrays[kind][name]) for kind, name in names])
 
@@ -77,8 +80,10 @@ class Recording:
         static: tuple,
         structure: jax.tree_util.PyTreeDef,
         settings: dict,
+        hoist: bool,
     ):
         self.names, self.traced_calls = names, dict[int, tuple[Any, TracedCall]]()
+        self.hoist = hoist
         self.last_result: Any = None
 
         def call(arrays: list[jax.Array]) -> list[Any]:
@@ -110,7 +115,9 @@ class Recording:
         inputs = dict(zip(self.names, jaxpr.invars, strict=True))
         named = {v: name for (kind, name), v in inputs.items() if kind != "rest"}
         keys = {v for v in jaxpr.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)}
-        eqns, renamed = hoist_shared(jaxpr, {*named}, keys, kinds)
+        eqns, renamed = needed(jaxpr.eqns, jaxpr.outvars), dict[Var, Var]()
+        if self.hoist:
+            eqns, renamed = hoist_shared(jaxpr, {*named}, keys, kinds)
         outvars = [resolve(v, renamed) for v in jaxpr.outvars]
         state = {v for (kind, _), v in inputs.items() if kind == "state"}  # frozen weights, too
         numbers = [kinds.number_with_marks(eqn, state) for eqn in eqns]
@@ -139,6 +146,8 @@ class Rolled(Wrapped):
 
     groups: tuple[Group, ...]
     remat: bool = False
+    hoist: bool = True
+    on_round: Callable[[], None] | None = None
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
         """Returns (params, state) of the base: the rows of stacks by their own names."""
@@ -161,7 +170,7 @@ class Rolled(Wrapped):
             x.shape[1:], x.dtype)  # fmt: skip
         rest = (args, kwargs, rng)
         traced = trace_call(
-            self.base, self.unstack(params, shape), self.unstack(state, shape), rest
+            self.base, self.unstack(params, shape), self.unstack(state, shape), rest, self.hoist
         )
         values: dict[tuple[str, Any], Any] = {
             **{("params", k): x for k, x in self.unstack(params, Row).items()},
@@ -171,7 +180,8 @@ class Rolled(Wrapped):
         inputs = dict(zip(traced.jaxpr.constvars, traced.consts))
         inputs |= {v: values[key] for key, v in traced.inputs.items()}
         eqns, last_use = traced.program.eqns, traced.program.last_use
-        results = evaluate(eqns, traced.loops, last_use, traced.outvars, inputs, self.remat)
+        options = self.remat, self.on_round
+        results = evaluate(eqns, traced.loops, last_use, traced.outvars, inputs, *options)
         out, written = traced.join(results)
         return out, self._stack_writes(written, state)
 

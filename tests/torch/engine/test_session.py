@@ -95,3 +95,17 @@ def test_tracers_do_not_leak(name):
     with jax.checking_leaks():
         jax.jit(apply)({}, x)
         jax.jit(jax.grad(lambda x: total(apply({}, x))))(x)
+
+
+def test_a_model_inside_of_a_trace_leaves_its_switches():
+    """Views of constants after it are what they are before it."""
+    inner = anyjax.from_torch(nn.Linear(4, 4))
+
+    def outer(x):
+        for number in torch.arange(1.0, 3.0):
+            x = inner(x) * number.expand(x.shape[0])[:, None]
+        return x
+
+    x = normal(3, 4)
+    want = 2 * inner(np.asarray(inner(x)))
+    np.testing.assert_allclose(anyjax.from_torch(outer)(x), want, rtol=1e-5, atol=1e-6)

@@ -38,6 +38,14 @@ def two(p, x):
     return x
 
 
+def skips(p, x):
+    """What two and three layers ago gave."""
+    xs = [x, 2 * x, 3 * x]
+    for i in range(6):
+        xs.append(jnp.tanh(xs[-1] @ p[f"{i % 4}.w"] + xs[-2]) - xs[-3])
+    return xs[-2]
+
+
 def shared(p, x):
     """One weight in all layers."""
     for i in range(4):
@@ -45,11 +53,11 @@ def shared(p, x):
     return x
 
 
-ROUNDS = {two: 3}  # the last layer's second value is not needed
+ROUNDS = {two: 3, skips: 5}  # of the last layer not all is needed
 
 
 @pytest.mark.parametrize("remat", [False, True])
-@pytest.mark.parametrize("function", [plain, kept, two, shared])
+@pytest.mark.parametrize("function", [plain, kept, two, skips, shared])
 def test_values_and_gradients(function, remat):
     """To the last bit or nearly, with one scan."""
     found = program(function, P, X)
