@@ -163,6 +163,9 @@ def test_adapters_of_diffusers():
         np.testing.assert_allclose(ours("a cat", **options).images, want, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # diffusers' own
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StaticArgument")  # masks that decide lengths
+@pytest.mark.filterwarnings("ignore::anyjax.errors.StateDropped")  # of torch.nn.utils.weight_norm
 @pytest.mark.parametrize("name", further(*CASES))
 def test_pipelines_give_what_diffusers_gives(name, monkeypatch):
     """With the noise that diffusers draws replaced by a wave, in both."""
