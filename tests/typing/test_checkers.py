@@ -22,15 +22,17 @@ pytestmark = pytest.mark.processes
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-SCRIPT, MISTAKES = FOLDER / "script.py", FOLDER / "mistakes.py"
+SCRIPTS = {FOLDER / "script.py": "failed", FOLDER / "torch_on_jax.py": "as_torchax"}  # and its end
+MISTAKES = FOLDER / "mistakes.py"
 # What is the source framework's own.
 ANY = {"Source.module", "Source.as_array", "Source.write_back", "SourceBase.as_array"}
 
 
 def checked(*command: str | Path, cwd: Path) -> str:
     run = subprocess.run(
-        [sys.executable, "-m", *command, SCRIPT, MISTAKES], cwd=cwd, capture_output=True, text=True
-    )
+        [sys.executable, "-m", *command, *SCRIPTS, MISTAKES],
+        cwd=cwd, capture_output=True, text=True,
+    )  # fmt: skip
     assert run.returncode == 1, run.stdout + run.stderr  # of errors found, for both
     return run.stdout
 
@@ -65,16 +67,17 @@ def frameworks():
 def test_right_and_wrong_lines(checker, frameworks, tmp_path):
     pytest.importorskip(checker.__name__)
     errors = checker(tmp_path)
-    assert [error for error in errors if error[0] == SCRIPT.name] == []
+    assert [error for error in errors if error[0] != MISTAKES.name] == []
     lines = enumerate(MISTAKES.read_text().splitlines(), 1)
     wrong = {number for number, line in lines if line.endswith("# wrong")}
     assert {line for name, line, _ in errors if name == MISTAKES.name} == wrong
 
 
-def test_the_script_runs(frameworks):
-    run = subprocess.run([sys.executable, SCRIPT], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_script_runs(script, frameworks):
+    run = subprocess.run([sys.executable, script], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split()[-1] == "failed"  # its last section
+    assert run.stdout.split()[-1] == SCRIPTS[script]
 
 
 def documented() -> dict[str, object]:
@@ -91,11 +94,9 @@ def documented() -> dict[str, object]:
 
 
 def test_the_script_has_every_public_name(frameworks):
-    tree = ast.parse(SCRIPT.read_text())
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    used |= {
-        x.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for x in node.names
-    }
+    nodes = [node for script in SCRIPTS for node in ast.walk(ast.parse(script.read_text()))]
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    used |= {x.name for node in nodes if isinstance(node, ast.ImportFrom) for x in node.names}
     names = {name.rpartition(".")[2] for name in documented()}
     for page in ("README.md", "docs/all-of-anyjax.md"):
         text = "".join(re.findall(r"^```.*?^```", (ROOT / page).read_text(), re.M | re.S))
