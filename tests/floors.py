@@ -75,7 +75,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("counted",),
         ("call", "result", "selection"),
         ("counting",),
-        ("elementwise", "layers", "normalization", "reductions", "views"),
+        ("elementwise", "layers", "normalization", "ordering", "reductions", "views"),
         ("serve",),
         ("",),
     ),

@@ -24,6 +24,7 @@ FEATURES = (
     ("load Hugging Face checkpoints", HF, "anyjax[hf]"),
     ("generate text", HF, "anyjax[hf]"),
     ("GGUF files", f"{HF} gguf", "anyjax[gguf]"),
+    ("pipelines of diffusers", f"{HF} diffusers", "anyjax[diffusers]"),
     ("TensorFlow models", "tensorflow keras", "anyjax[tensorflow]"),
     ("ONNX in", "onnx", "anyjax[onnx]"),
     ("simulators of atoms", "ase openmm lammps_jax", "anyjax[atoms]"),

@@ -95,6 +95,9 @@ def detector(name: str) -> Example:
         name, weights=None, weights_backbone=None, num_classes=3, **sizes, **DETECTORS[name]
     )
 
+    for parameter in module.parameters():  # else all scores are the same, and any box the best
+        parameter.data.add_(0.5 * torch.randn_like(parameter) * (parameter.dim() < 2))
+
     class Detector(torch.nn.Module):
         """Takes a batch where the detectors take a list."""
 

@@ -20,6 +20,9 @@ from anyjax.torchax.ops.mappings import TORCH_DTYPE_TO_JAX, t2j
 
 transformers = pytest.importorskip("transformers")
 
+# Servers call forward by its names of today; transformers 5.24 gives one another name.
+pytestmark = pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
+
 BATCH, LENGTH, STEPS = 2, 16, 4
 SIZES = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

@@ -361,7 +361,7 @@ ROWS = {
 }  # fmt: skip
 # Those whose dimensions come first among the arguments.
 ALONG = [
-    aten.sort.default, aten._fft_c2c, aten._fft_r2c, aten._fft_c2r, aten.glu,
+    aten._fft_c2c, aten._fft_r2c, aten._fft_c2r, aten.glu,
 ]  # fmt: skip
 
 
@@ -376,7 +376,6 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys([aten.addmm, aten.baddbmm, aten.addmv], product_sum),
     **{op: rows(_last(count)) for count, ops in ROWS.items() for op in ops},
     **dict.fromkeys(ALONG, rows(_first)),
-    aten.topk: rows(lambda x, args: args[1:2] or [-1]),
     aten.linear: linear,
     aten.convolution: convolution,
     aten.convolution_backward: convolution_backward,

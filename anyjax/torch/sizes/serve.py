@@ -30,6 +30,7 @@ from anyjax.torch.sizes import (
     elementwise,
     layers,
     normalization,
+    ordering,
     reductions,
     selection,
     views,
@@ -46,6 +47,7 @@ RULES: Mapping[Any, Rule] = {
     **reductions.RULES,
     **layers.RULES,
     **normalization.RULES,
+    **ordering.RULES,
 }
 
 
