@@ -67,8 +67,8 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
     pinned = {*model.source.cache.static_arguments.get(structure, model.source.layouts)}
     learned: set[str] = set()
     while True:
-        fits = lambda n, x: n in pinned and layouts.has_values(x)
-        static = tuple(_pin(x, fits(n, x)) for n, x in zip(names, leaves))
+        by_value = [n in pinned and layouts.has_values(x) for n, x in zip(names, leaves)]
+        static = tuple(map(_pin, leaves, by_value))
         arrays = [x for x, s in zip(leaves, static) if s is None]
         static_state, state = _settings(model.state, trees.STATE in pinned)
         kind = call_key.CallKind(structure, static, static_state).known_to(model.source)
