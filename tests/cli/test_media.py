@@ -77,6 +77,12 @@ def test_run_compares_with_the_picture(seeing):
     assert about["agree"]
 
 
+def test_verify_runs_the_part_that_sees(seeing):
+    folder, picture = seeing
+    about = json.loads(run("verify", folder, "-p", "what", "--image", picture, "--json").stdout)
+    assert about["ok"] and any("vision_tower" in module["path"] for module in about["modules"])
+
+
 def test_a_saved_loop(seeing, tmp_path):
     folder, picture = seeing
     prompt = _media.Prompt("what is this", [str(picture)])

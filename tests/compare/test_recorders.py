@@ -104,3 +104,28 @@ def test_a_call_of_torch_that_fails_is_left():
     ):
         module(torch.ones(2, 4))
     assert calls == [("0", None)]
+
+
+def test_a_models_own_hooks_see_what_its_code_gave():
+    """Also those that are added in a call, as transformers collects hidden states."""
+    collected = []
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.ReLU()
+
+        def forward(self, x):
+            hook = lambda module, args, out: collected.append(out)
+            handle = self.inner.register_forward_hook(hook)
+            try:
+                return self.inner(x) + 0
+            finally:
+                handle.remove()
+
+    module, seen = Outer(), []
+    leave = lambda name, args, kwargs, out: seen.append(out) or out + 10
+    with torch_calls.watched(torch_calls.submodules(module), leave=leave, replaces=True):
+        out = module(torch.ones(2))
+    assert out.tolist() == [11, 11] and collected[0].tolist() == seen[0].tolist() == [1, 1]
+    assert not module.inner._forward_hooks and not module.inner._forward_pre_hooks

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from anyjax.typing import PyTree
 
@@ -25,16 +26,32 @@ def watched(
     result = lambda x: x if replaces else None
     with contextlib.ExitStack() as stack:
         for name, module in modules:
-            on_entry = lambda _, args, kwargs, name=name: result(enter(name, args, kwargs))
-            on_return = lambda _, args, kwargs, out, name=name: result(
-                leave(name, args, kwargs, out)
-            )
-            for handle in (
-                module.register_forward_pre_hook(on_entry, with_kwargs=True, prepend=True),
-                module.register_forward_hook(on_return, with_kwargs=True, always_call=True),
-            ):
-                stack.callback(handle.remove)
+            _watch(stack, name, module, enter, lambda *call: result(leave(*call)), result)
         yield
+
+
+def _watch(
+    stack: contextlib.ExitStack,
+    name: str,
+    module: torch.nn.Module,
+    enter: Callable[[str, tuple, dict], PyTree],
+    leave: Callable[[str, tuple, dict, PyTree], PyTree],
+    result: Callable[[PyTree], PyTree],
+) -> None:
+    """Hooks a module until the stack is left. What a model's own hooks see is what its code gave,
+    as in JAX: those that transformers adds in a call collect hidden states.
+    """
+    on_return = lambda _, args, kwargs, out: leave(name, args, kwargs, out)
+    last: list[RemovableHandle] = []
+
+    def on_entry(_: torch.nn.Module, args: tuple, kwargs: dict) -> PyTree:
+        for handle in last:
+            handle.remove()
+        last[:] = [module.register_forward_hook(on_return, with_kwargs=True, always_call=True)]
+        return result(enter(name, args, kwargs))
+
+    first = module.register_forward_pre_hook(on_entry, with_kwargs=True, prepend=True)
+    stack.callback(lambda: [handle.remove() for handle in (first, *last)])
 
 
 def submodules(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
