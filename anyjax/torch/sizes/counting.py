@@ -10,7 +10,7 @@ import torch
 from anyjax.torch.core import diagnostics, sizes
 from anyjax.torch.core.call import call_of
 from anyjax.torch.core.dtypes import to_jax
-from anyjax.torch.core.lengths import Length
+from anyjax.torch.core.lengths import Length, decided
 from anyjax.torch.core.lifting import array_of
 from anyjax.torch.core.private import OpOverload
 from anyjax.torch.core.tensor import CountedTensor, JaxTensor
@@ -123,20 +123,28 @@ def bincount(
     rows = run.below(torch.where, (valid, rows, 0), {})
     pad = torch.nn.functional.pad
     ends = run.below(lambda: pad(torch.where(valid, rows.long() + 1, 0), (0, 1)), (), {})
-    size = sizes_of_values.size_of(run.below(torch.max, (ends,), {}))  # 0 where nothing counts
-    if size is None:
+    greatest = run.below(torch.max, (ends,), {})  # 0 where nothing counts
+    bound = sizes_of_values.most(greatest)
+    if bound is None:
         raise Unserved("nothing bounds its integers")
+    size: Any = 0
+    if isinstance(minlength, int) and not bound.proven and minlength >= bound.number:
+        if run.conditions is not None:  # as many classes as are asked for
+            run.conditions.append(array_of(greatest) <= minlength)
+    else:
+        size = sizes_of_values.size_of(greatest)
     length = sizes.extreme("max", sizes.to_jax(minlength), sizes.to_jax(size))
-    bound = Sizes(run.lengths).padded(length)
+    size_of_all = Sizes(run.lengths).padded(length)
 
     def counted() -> torch.Tensor:
         each = valid.long()
         if weights is not None:
             terms = weights if weights.dtype is torch.float32 else weights.double()
             each = torch.where(valid, _rows(run, terms)[0], 0)
-        return torch.zeros(bound, dtype=each.dtype).index_add(0, rows.long(), each)
+        return torch.zeros(size_of_all, dtype=each.dtype).index_add(0, rows.long(), each)
 
-    return CountedTensor(traced(run.below(counted, (), {})), ((length,),))
+    out = traced(run.below(counted, (), {}))
+    return CountedTensor(out, ((length,),)) if decided(length) else out
 
 
 def suppressed(run: Run, op: OpOverload, boxes: torch.Tensor, scores: torch.Tensor, most: float):

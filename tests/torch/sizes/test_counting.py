@@ -17,6 +17,8 @@ PROGRAMS = {
     "of what a mask chose": lambda x: torch.unique(x[x > 0], return_inverse=True),
     "consecutive": lambda x: torch.unique_consecutive(x.sort().values, return_counts=True),
     "consecutive, chosen": lambda x: torch.unique_consecutive(x[x != 1], return_counts=True),
+    "classes": lambda x: torch.bincount(x % 50, minlength=50),
+    "classes of few": lambda x: torch.bincount(x[:2] % 40, minlength=40).float(),
     "counts": lambda x: torch.bincount(x % 4, minlength=2),
     "counts, chosen": lambda x: torch.bincount(x[x > 0] % 4),
     "weighted": lambda x: torch.bincount(x % 3, weights=x.float()),
@@ -56,3 +58,10 @@ def test_repetitions_that_nothing_bounds_are_refused():
     model = anyjax.from_torch(lambda x: torch.repeat_interleave(torch.arange(7), x))
     with pytest.raises(DataDependent, match="output_size"):
         jax.jit(model.apply)({}, X)
+
+
+def test_more_classes_than_are_counted():
+    """A greater number than ``minlength`` gives no numbers: there is no place for it."""
+    call = jax.jit(anyjax.from_torch(lambda x: torch.bincount(x, minlength=9).float()).apply)
+    assert call({}, np.array([8, 0])).tolist() == [1.0, *[0.0] * 7, 1.0]
+    assert np.isnan(call({}, np.array([9, 0]))).all()
