@@ -146,8 +146,8 @@ A value counts as equal where it differs by at most 1e-4 of the largest value of
 gradient by 1e-3. Where it differs by more, it may differ from torch's result in 64 bits by at most
 four times what torch's own result in 32 bits does. Outputs that torch draws at random are compared
 in shape. Where the values of an input decide shapes, as the sizes of images do, `model(...)` makes
-them static by itself: such types can be "ok" in all but `jit`, which traces every input. n/a is a
-check that says nothing of this type.
+them static by itself, and `jit` takes the batch of `anyjax.static`, traced once for each layout.
+n/a is a check that says nothing of this type.
 
 The compilers of a TPU v6e and of an H100 need no chip. The program is the sum of the squares of the
 outputs with its gradients by all parameters, which has the forward pass in it. Nothing is run, and

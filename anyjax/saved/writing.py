@@ -171,7 +171,7 @@ def _program(
             exported = export_call(source, params, state, args, kwargs, rng, platforms)
         except DataDependent as error:
             new = {*error.arguments} - deciding
-            if not new or not decidable(new, arguments):
+            if not new or not decidable(new, arguments) or new & {*(sizes[0] or {})}:
                 raise
             deciding |= new
         else:

@@ -175,3 +175,10 @@ def test_many_layouts(model):
         for i in range(layouts.MANY):
             batch = anyjax.static(model, (np.zeros((40, 2), np.float32), np.array([i, 40 - i])))
             jax.eval_shape(lambda batch: model.apply(model.params, *batch), batch)
+
+
+def test_no_open_sizes_of_what_decides(tmp_path):
+    model = anyjax.from_torch(lambda x, counts: x.repeat(int(counts.max()), 1))
+    with pytest.raises(DataDependent, match="the values of counts"):
+        model.save(tmp_path / "a", X, COUNTS, shapes={"counts": "n"}, platforms=("cpu",))
+    model.save(tmp_path / "a", X, COUNTS, shapes={"x": "n, 2"}, platforms=("cpu",))
