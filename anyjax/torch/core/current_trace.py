@@ -17,7 +17,7 @@ def trace() -> Any:
 
 def active() -> bool:
     """Returns whether this thread is tracing."""
-    return trace() is not None
+    return getattr(_THREAD, "trace", None) is not None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
+import operator
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +42,8 @@ def taken() -> Iterator[None]:
         ended = True
     finally:
         refs, JaxTensor.living = JaxTensor.living or [], outer
-        if ended and any(ref() is not None for ref in refs):
+        # Nothing here may hold a tensor, nor a Python function be called for each.
+        if ended and any(map(operator.is_not, map(operator.call, refs), itertools.repeat(None))):
             gc.collect()  # circles of objects go now
         alive = _alive(refs)
         place = _put_back(alive) if alive else ""
