@@ -22,6 +22,7 @@ from anyjax.torchax.flax import FlaxNNModule
 from anyjax.torchax.ops import mappings
 from anyjax.torchax.ops.ops_registry import Operator
 from anyjax.torchax.tensor import Environment, Tensor, View
+from tests.torchax.test_faults import Scaled
 
 ENV = torchax.default_env()
 
@@ -241,16 +242,6 @@ def test_weights_are_made_where_they_lie():
         assert again.weight.jax_device.spec == PartitionSpec("fsdp", None)
     with pytest.raises(AssertionError, match="Unable to find a dim to shard"):
         mesh_util.SingleAxisSharder("x", 4)("w", torch.ones(5, 7))
-
-
-class Scaled(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(2))
-        self.offset = torch.zeros(2)  # neither parameter nor buffer
-
-    def forward(self, x):
-        return x * self.weight + self.offset
 
 
 def test_all_tensors_of_a_module():
