@@ -21,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from anyjax.errors import AnyjaxError, ForwardFailed, Unsupported
+from anyjax.torch.aliasing.leaves import hold
 from anyjax.torch.aliasing.no_grad_views import functional, of_one_memory
 from anyjax.torch.core import current_trace, diagnostics, private
 from anyjax.torch.core.lifting import array_of, inner, lift, put
@@ -360,8 +361,10 @@ def zeros(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def moving(array: jax.Array, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the gradient or tangent of a tensor."""
-    return lift(JaxTensor(array, tensor.dtype, GRADIENT))
+    """Returns the gradient or tangent of a tensor: a leaf of what is computed from it."""
+    leaf = JaxTensor(array, tensor.dtype, GRADIENT)
+    hold(leaf, lifted := lift(leaf))
+    return lifted
 
 
 def along(values: Sequence, grads: Sequence) -> Iterator[Any]:

@@ -149,8 +149,9 @@ def unknown_size(what: str, size: Size = 0) -> DataDependent:
 
 def unserved_size(op, reason: str, places: str, arguments: tuple[str, ...]) -> DataDependent:
     """Returns the error for an operator on a tensor whose size values decide."""
+    values = f"the values of {', '.join(arguments)}" if arguments else "values"
     return DataDependent(
-        f"{op} of a tensor whose size depends on values: {reason}",
+        f"{op} of a tensor whose size depends on {values}: {reason}",
         arguments=arguments,
         general=True,
         where=where(),

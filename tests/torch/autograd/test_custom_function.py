@@ -214,6 +214,31 @@ def test_backward_differentiates_a_closure():
         assert_close(got["layer.weight"], module.layer.weight.grad, reduction=20)
 
 
+class Product(torch.autograd.Function):
+    """Asks autograd for the gradient of a sum that the cotangent weighs, as linear_operator does."""
+
+    @staticmethod
+    def forward(ctx, weight, x):
+        ctx.save_for_backward(weight, x)
+        return weight @ x
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, x = ctx.saved_tensors
+        with torch.enable_grad():
+            loss = (grad * (weight @ x)).sum().requires_grad_(True)
+            (of_weight,) = torch.autograd.grad(loss, [weight], allow_unused=True)
+        return of_weight, weight.mT @ grad
+
+
+def test_backward_differentiates_what_its_cotangent_weighs():
+    def function(x):
+        once = Product.apply((x + x[:, None]).sin(), x.exp())
+        return Product.apply((x - 2 * x[:, None]).exp(), once.sin())
+
+    assert_same_gradients(function, X)
+
+
 class Returned(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
