@@ -182,15 +182,18 @@ def detached(tensors: Sequence[torch.Tensor]) -> Iterator[list[Any]]:
     """Takes gradients off these tensors for a while; what is written to them stays. Yields their
     values with gradients.
     """
+    exchanging = current_trace.trace().mode.picked.exchanging
     originals = [inner(x) for x in tensors]
     cut = [x.detached() for x in originals]
     arrays = [x.array for x in cut]
-    for tensor, value in zip(tensors, cut):
-        private.replace(tensor, value)
-    yield originals
-    for tensor, value, array in zip(tensors, originals, arrays):
-        if array_of(tensor) is array:
+    with exchanging():
+        for tensor, value in zip(tensors, cut):
             private.replace(tensor, value)
+    yield originals
+    with exchanging():
+        for tensor, value, array in zip(tensors, originals, arrays):
+            if array_of(tensor) is array:
+                private.replace(tensor, value)
 
 
 class Call:

@@ -48,6 +48,7 @@ class Tape(list[Entry]):
     def __init__(self) -> None:
         super().__init__()
         self.leaves: list[JaxTensor] = []
+        self.entered: dict[int, tuple[JaxTensor, int, int]] = {}  # with what there was before
 
     def note(self, function: Callable, ins: Iterable[Any], outs: Iterable[JaxTensor]) -> None:
         """Keeps a call with operands ``ins``, if any of them needs a gradient."""
@@ -67,6 +68,21 @@ class Tape(list[Entry]):
             return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
 
         self.note(function, ins.values(), [x for x in flatten(out)[0] if isinstance(x, JaxTensor)])
+
+    def enter(self, tensors: Iterable[JaxTensor]) -> None:
+        """Keeps what stands for tensors of outside in code that JAX traces on its own."""
+        self.entered |= {id(x): (x, len(self), len(self.leaves)) for x in tensors}
+
+    def independent(self, tensor: JaxTensor, inputs: Iterable[JaxTensor]) -> bool:
+        """Returns whether a tensor that no entry made does not depend on any of ``inputs``: a leaf,
+        or one that entered code in which all of them were made.
+        """
+        if id(tensor) not in self.entered:
+            return tensor.holder is not None
+        _, entries, leaves = self.entered[id(tensor)]
+        before = {id(x) for entry in self[:entries] for x in (*entry.ins, *entry.outs)}
+        before |= {id(x) for x in self.leaves[:leaves]}
+        return before.isdisjoint(map(id, inputs))
 
     def whole(self, function: Callable, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         """``function(*args, **kwargs)`` of tensors, which computes in JAX, as one entry; tensors

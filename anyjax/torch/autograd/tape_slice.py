@@ -46,7 +46,8 @@ class Part:
         reads = (x for entry in self.entries for x in entry.ins)
         free = {id(x): x for x in reads if id(x) not in sources and needs_gradient(x)}
         self.free = [*free.values()]
-        check(tape, self.free)
+        unreached = [y for y in outputs if id(y) not in reached and needs_gradient(y)]
+        check(tape, [*self.free, *unreached], inputs)
 
     def __call__(self, inputs: Sequence[jax.Array], free: Sequence[jax.Array]) -> list[jax.Array]:
         values = {id(x): array for x, array in zip(self.free, free)}
@@ -80,15 +81,15 @@ def gradient(part: Part, batched: bool = False) -> Callable[..., list[jax.Array]
     return function
 
 
-def check(tape: Tape, tensors: Sequence[JaxTensor]) -> None:
-    """Raises Unsupported where the tape does not show how one of them came about."""
+def check(tape: Tape, tensors: Sequence[JaxTensor], inputs: Sequence[JaxTensor]) -> None:
+    """Raises Unsupported where the tape does not show that one of them depends on no input."""
     seen = {id(x): x for x in tensors}
     for entry in reversed(tape):
         results = [seen.pop(id(x), None) for x in entry.outs]
         if any(x is not None for x in results):
             seen |= {id(x): x for x in entry.ins if needs_gradient(x)}
     for x in seen.values():
-        if x.holder is None:
+        if not tape.independent(x, inputs):
             raise unknown(x)
 
 

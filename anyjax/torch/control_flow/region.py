@@ -68,6 +68,8 @@ class Region:
         full = list(self.leaves)
         for place, tensor, array, bits in zip(self.places, self.tensors, arrays, self.given):
             full[place] = self.wrap(array, tensor.dtype, bits)
+        if trace.tape is not None:
+            trace.tape.enter(inner(full[place]) for place in self.places)
         state = [(name, t, inner(t)) for name, t in trace.state.items()]
         old_values = [value_of(inside) for _, _, inside in state]
         try:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from anyjax.torch.core import interop, private
+from anyjax.torch.core import current_trace, interop, private
 from anyjax.torch.core.pytrees import map_tensors
 from anyjax.torch.core.tensor import CountedTensor, JaxTensor
 from anyjax.typing import PyTree
@@ -49,7 +49,9 @@ def put(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Gives a functional tensor another value; views that are made of it later have it, too, also
     where torch makes them of memory that was written to.
     """
-    private.replace(tensor, value)
+    exchanging = current_trace.trace().mode.picked.exchanging()
+    with exchanging, private.DisableTorchFunction():
+        private.replace(tensor, value)
     with private.DisableTorchFunction():
         if private.was_written(tensor):
             private.commit_update(tensor)

@@ -120,11 +120,13 @@ class Node:
 
     def truediv(self, other: Node) -> Node:
         """Divides: a number of the program."""
-        return Node(_float(self.value) / _float(other.value), f"{self.text} / {other.text}")
+        return Node(_float(self.value) / _float(other.value), f"({self.text}) / ({other.text})")
 
     int_, float_ = guard_int, guard_float
     int_truediv = float_truediv = truediv
-    float_pow = lambda self, other: Node(_float(self.value) ** _float(other.value))
+    float_pow = lambda self, other: Node(
+        _float(self.value) ** _float(other.value), f"({self.text}) ** ({other.text})"
+    )
     # Torch's shortcuts.
     statically_known_true = guard_or_false = lambda self, file="", line=0: self.value is True
     guard_or_true = lambda self, file="", line=0: self.value is not False
@@ -251,20 +253,23 @@ def _computed(function: Callable) -> Callable[..., Node]:
     def compute(self: Node, *others: Node) -> Node:
         numbers = [x.value for x in (self, *others)]
         if any(isinstance(x, (float, jax.Array)) for x in numbers):
-            numbers = [*map(_float, numbers)]
+            text = ", ".join(x.text for x in (self, *others))  # two floats of one text are one
+            return Node(function(*map(_float, numbers)), f"{function.__name__}({text})")
         return Node(function(*numbers))
 
     return compute
 
 
-def _compared(sign: str, decide: Callable[[Size], Node]) -> Callable[[Node, Node], Node]:
-    """Returns a comparison, from what decides it by the difference."""
+def _compared(
+    sign: str, function: Callable[[Any, Any], Any], decide: Callable[[Size], Node]
+) -> Callable[[Node, Node], Node]:
+    """Returns a comparison, from what decides it by the difference; of floats the program does."""
 
     def compare(self: Node, other: Node) -> Node:
-        if self.is_float() or other.is_float():
-            raise diagnostics.unknown_size(f"whether {self.text} {sign} {other.text}")
-        node = decide(self.value - other.value)
-        node.text = f"{self.text} {sign} {other.text}"
+        x, y, text = self.value, other.value, f"{self.text} {sign} {other.text}"
+        if any(isinstance(number, (float, jax.Array)) for number in (x, y)):
+            return Node(None, text, Condition(text, lambda: function(_float(x), _float(y)), None))
+        (node := decide(x - y)).text = text
         return node
 
     return compare
@@ -317,7 +322,7 @@ for _name, _sign, _decide in (
     ("le", "<=", lambda difference: is_positive(-difference)),
     ("gt", ">", lambda difference: is_positive(-difference).sym_not()),
 ):  # fmt: skip
-    setattr(Node, _name, _compared(_sign, _decide))
+    setattr(Node, _name, _compared(_sign, getattr(operator, _name), _decide))
 for _name in ("sym_and", "and_", "bitwise_and"):
     setattr(Node, _name, _joined("and", jax.numpy.logical_and, False))
 for _name in ("sym_or", "or_", "bitwise_or"):

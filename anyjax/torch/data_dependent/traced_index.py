@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -110,6 +112,14 @@ class Picked:
                     out.copy_(self._read(tensor, index))
                 entry[3:] = count(out), count(tensor)
         self.busy = False
+
+    @contextlib.contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """While tensors get other values in here, which counts as a write, but is none."""
+        self.sync()
+        yield
+        for entry in self.found:
+            entry[3:] = count(entry[0]), count(entry[1])
 
     def _over(self, target: torch.Tensor, source: torch.Tensor) -> None:
         with torch.no_grad():

@@ -214,13 +214,20 @@ def test_backward_differentiates_a_closure():
         assert_close(got["layer.weight"], module.layer.weight.grad, reduction=20)
 
 
-class Product(torch.autograd.Function):
-    """Asks autograd for the gradient of a sum that the cotangent weighs, as linear_operator does."""
-
+class Outer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, weight, x):
         ctx.save_for_backward(weight, x)
         return weight @ x
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, x = ctx.saved_tensors
+        return grad.outer(x), weight.mT @ grad
+
+
+class Product(Outer):
+    """Its backward asks autograd for the gradient of a sum that the cotangent weighs."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -231,10 +238,31 @@ class Product(torch.autograd.Function):
         return of_weight, weight.mT @ grad
 
 
-def test_backward_differentiates_what_its_cotangent_weighs():
+class Detached(Outer):
+    """As ``Product``, by another Function of a detached tensor: linear_operator has both."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, x = ctx.saved_tensors
+        inside = weight.detach().requires_grad_(True)
+        with torch.enable_grad():
+            (of_weight,) = torch.autograd.grad((grad * Outer.apply(inside, x)).sum(), [inside])
+        return of_weight, weight.mT @ grad
+
+
+@pytest.mark.parametrize("cls", [Product, Detached])
+def test_backward_differentiates_what_its_cotangent_weighs(cls):
     def function(x):
-        once = Product.apply((x + x[:, None]).sin(), x.exp())
-        return Product.apply((x - 2 * x[:, None]).exp(), once.sin())
+        once = cls.apply((x + x[:, None]).sin(), x.exp())
+        return cls.apply((x - 2 * x[:, None]).exp(), once.sin())
+
+    assert_same_gradients(function, X)
+
+
+def test_backward_differentiates_by_a_detached_argument():
+    def function(x):
+        weight = (x + x[:, None]).sin()
+        return Detached.apply(weight, Detached.apply(weight, x.exp()))
 
     assert_same_gradients(function, X)
 

@@ -147,8 +147,26 @@ def test_a_size_that_is_needed_as_a_number_names_the_line_and_the_way_out():
     message = r"the number b [^$]*symbolic[^$]*test_sizes.py:\d+[^$]*constraints"
     with pytest.raises(DataDependent, match=message):
         exported(rows, "b, 3")
-    with pytest.raises(DataDependent, match="b as a float"):
-        exported(lambda x: x * x.shape[0] ** 0.5, "b, 3")
+    with pytest.raises(DataDependent, match="the number b is needed"):
+        exported(lambda x: x * float(x.shape[0]), "b, 3")
+
+
+def test_roots_of_sizes_are_numbers_of_the_program():
+    model, program = exported(lambda x: x * x.shape[0] ** 0.5, "b, 3")
+    x = np.ones((4, 3), np.float32)
+    assert_close(program.call(model.params, x), 2 * x)
+
+
+def test_conditions_on_numbers_that_sizes_make():
+    def function(x):
+        if x.shape[0] / 2 > 1.5:
+            x = 2 * x
+        return 3 * x if (x.shape[0] - 0.5) ** 2 < 3 else x
+
+    model, program = exported(function, "b, 3")
+    for rows, factor in ((1, 3), (2, 3), (3, 1), (4, 2)):
+        x = np.ones((rows, 3), np.float32)
+        assert_close(program.call(model.params, x), factor * x)
 
 
 @pytest.mark.parametrize(
