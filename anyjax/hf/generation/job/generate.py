@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from anyjax import trees
 from anyjax.calls import explicit_mesh
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.hf.generation.job import assisted
-from anyjax.hf.generation.job.custom_generate import WRAPS, run_own_generate
+from anyjax.hf.generation.job.custom_generate import WRAPS, has_own, refused, run_own_generate
 from anyjax.hf.generation.job.job import Job
 from anyjax.hf.generation.job.run import run
 from anyjax.hf.generation.request.checks import check_mask, need_key, prompts, refuse_traced
-from anyjax.hf.generation.request.request import PROMPT_ONLY, Request, build_request
+from anyjax.hf.generation.request.request import Request, build_request
 from anyjax.model import Model
 
 # Options of transformers' generate that are not served, with the values that have no effect.
@@ -39,11 +40,6 @@ UNSERVED = {
     "token_healing": False,
     "use_mtp": False,
 }
-# Classes whose own generate does the same as the common one for ids alone.
-PLAIN_FOR_IDS = {
-    "GraniteSpeechForConditionalGeneration",
-    "Nemotron3_5TranscribeForConditionalGeneration",
-}
 NO_OPTIONS = {"assistant_tokenizer", "custom_generate", "synced_gpus"}
 CACHES = (None, "dynamic", "static", "hybrid")
 
@@ -57,7 +53,7 @@ def generate(
     options: dict[str, Any],
 ) -> Any:
     """Runs ``anyjax.generate`` for a model that was not loaded from saved programs."""
-    module = language_model(model, options)
+    module = writer(model)
     past = options.get("past_key_values") is not None  # a mask covers that, too
     if (mask := options.get("attention_mask")) is not None:
         options = options | {"attention_mask": check_mask(mask, None if past else input_ids)}
@@ -67,26 +63,29 @@ def generate(
     _refuse_called(options)
     count, assistant = itertools.count(), _assistant(options)
 
-    def common(inputs: Any, options: dict[str, Any]) -> Any:
-        def request_of(model: Model) -> Request:
-            module = model.source.module
-            return build_request(module, prompts_of(module, inputs), dict(options))
+    def common_of(model: Model) -> Callable[[Any, dict[str, Any]], Any]:
+        def common(inputs: Any, options: dict[str, Any]) -> Any:
+            def request_of(model: Model) -> Request:
+                module = model.source.module
+                return build_request(module, prompts_of(module, inputs), dict(options))
 
-        request = request_of(model)
-        refuse_unserved(request.settings)
-        key = key_of(request.settings, rng, next(count))
-        drafts = assisted.drafts_of(model, assistant, request, options, request_of)
-        drafted = drafts.count if drafts else 0
-        return run(Job(model, request, key, streamer, tokenizer, drafted), drafts)
+            request = request_of(model)
+            refuse_unserved(request.settings)
+            key = key_of(request.settings, rng, next(count))
+            drafts = assisted.drafts_of(model, assistant, request, options, request_of)
+            drafted = drafts.count if drafts else 0
+            return run(Job(model, request, key, streamer, tokenizer, drafted), drafts)
+
+        return common
 
     with explicit_mesh.without_explicit_axes((model, input_ids, options)) as (
         model,
         input_ids,
         options,
     ):
-        if type(module).__name__ in WRAPS:
-            return run_own_generate(model, input_ids, options, common)
-        return common(input_ids, options)
+        if has_own(module):
+            return run_own_generate(model, input_ids, options, common_of)
+        return common_of(model)(input_ids, options)
 
 
 def _refuse_called(options: dict[str, Any]) -> None:
@@ -107,7 +106,7 @@ def _assistant(options: dict[str, Any]) -> Model | None:
             why="it drafts inside of the same program",
             do="give a Model: anyjax.from_pretrained(folder) or anyjax.from_torch(module)",
         )
-    language_model(assistant, options)
+    language_model(assistant)
     return assistant
 
 
@@ -137,11 +136,11 @@ def refuse_unserved(settings: GenerationConfig) -> None:
         )
 
 
-def language_model(model: Model, options: dict[str, Any]) -> Any:
-    """Returns the transformers module of a model that uses the common generate.
+def writer(model: Model) -> Any:
+    """Returns the transformers module of a model that generates.
 
     Raises:
-      Unsupported: it generates no text, or in a way of its own.
+      Unsupported: it generates no text.
     """
     module = getattr(model.source, "module", None)
     if not hasattr(module, "generate") or not hasattr(module, "prepare_inputs_for_generation"):
@@ -150,15 +149,18 @@ def language_model(model: Model, options: dict[str, Any]) -> Any:
             why="it is no transformers model with a language-model head",
             do="use a checkpoint that has one, such as with task='CausalLM'",
         )
-    kind: Any = type(module)
-    is_common = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
-    is_common = is_common or kind.__name__ in WRAPS
-    if kind.generate is not GenerationMixin.generate and not is_common:
-        raise Unsupported(
-            f"{kind.__name__} has a way of generating of its own",
-            why="anyjax.generate does what transformers does for all other models",
-            do="generate with transformers: model.to_torch().generate(...)",
-        )
+    return module
+
+
+def language_model(model: Model) -> Any:
+    """Returns the transformers module of a model that uses the common generate.
+
+    Raises:
+      Unsupported: it generates no text, or in a way of its own.
+    """
+    module = writer(model)
+    if has_own(module) and type(module).__name__ not in WRAPS:
+        raise refused(module)
     return module
 
 

@@ -97,7 +97,7 @@ class Cache:
           >>> bool((greedy(model.params, ids) == text[:, 3:]).all())
           True
         """
-        module = language_model(model, {})
+        module = language_model(model)
         if not getattr(type(module), "_can_compile_fullgraph", False):
             _check_fixed_shapes(model, module)
         return cls(length, model.source, dict(model.state))

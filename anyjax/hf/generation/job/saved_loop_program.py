@@ -53,7 +53,7 @@ def loop_of(
       WrongArguments: the example holds no ids.
     """
     options = dict(options)
-    module = language_model(model, options)
+    module = language_model(model)
     if module.config.is_encoder_decoder or _further_inputs(model, args, kwargs):
         _refuse_open_sizes(shapes)
         return loop_of_batch(model, module, batch_of(model, args, kwargs), options, PARTS)
