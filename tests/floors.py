@@ -152,6 +152,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "anyjax.hf": (
         ("loading",),
+        ("model_card",),
         ("generation", "_save_pretrained"),
         ("_pipeline", "estimate_call", "exporters"),
         ("",),

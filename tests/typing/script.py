@@ -106,7 +106,7 @@ def hugging_face(folder: Path) -> None:
     assert_type(cache, anyjax.Cache)
     assert_type(cache.step(model.params, logits.argmax(-1)), tuple[jax.Array, anyjax.Cache])
     model.save_pretrained(folder / "as method")
-    anyjax.save_pretrained(model, folder / "as function")
+    anyjax.save_pretrained(model, folder / "as function", card="owner/name")
     anyjax.hf.pipeline("text-generation", model, tokenizer="examples/tiny-llama")
     anyjax.hf.register_exporters()
 
