@@ -44,3 +44,12 @@ def test_the_conda_recipe_asks_for_what_the_project_does():
     assert optional and optional.items() <= extras.items()
     script, module = recipe["build"]["python"]["entry_points"][0].split(" = ")
     assert PROJECT["scripts"][script] == module
+
+
+@pytest.mark.parametrize("page", ["start.md", "zh/start.md"])
+def test_the_start_page_has_each_extra(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
+    extras = {*PROJECT["optional-dependencies"]} - {"dev", "docs", "all"}
+    assert extras <= named and '".[all]"' in text
