@@ -82,6 +82,7 @@ def test_one_screen():
     assert len(examples(README)[1].splitlines()) < 40
 
 
+@pytest.mark.processes
 def test_the_first_example_runs_after_the_install_line(tmp_path):
     """In a folder of its own, with nothing but what the extras of that line bring."""
     pytest.importorskip("transformers")
@@ -94,6 +95,7 @@ def test_the_first_example_runs_after_the_install_line(tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.processes
 def test_a_package_that_the_install_line_lacks_is_seen(tmp_path):
     pytest.importorskip("optax")
     done = run_with("hf,cli", "import optax\n", tmp_path)
