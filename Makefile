@@ -178,8 +178,9 @@ bench: $(READY)  ## timings on this machine, beside the other ways to run a mode
 	$(PY) benchmarks/run.py --json results/bench.json --plot results/bench.svg \
 	  $(if $(TORCHAX),--torchax $(TORCHAX)) $(if $(CASES),--cases $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-release-check: $(READY)  ## build wheel and sdist; install the wheel with each extra alone and use it
-	$(PY) release/check.py $(if $(CASES),--extras $(CASES))
+# CASES and PYTHONS narrow it: make release-check CASES=hf PYTHONS=3.12
+release-check: $(READY)  ## build wheel and sdist; install each extra alone, and all on each Python
+	$(PY) release/check.py $(if $(CASES),--extras $(CASES)) $(if $(PYTHONS),--pythons $(PYTHONS))
 
 clean:  ## remove caches, builds, results (.venv stays)
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis

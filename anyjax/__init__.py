@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anyjax import lazy
 from anyjax.calls import methods
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from anyjax import diffusers as diffusers
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from anyjax.diffusers._from_diffusers import from_diffusers as from_diffusers
     from anyjax.explorer import explore as explore
     from anyjax.frontends import convert as convert
+    from anyjax.frontends import load as load
     from anyjax.hf._save_pretrained import save_pretrained as save_pretrained
     from anyjax.hf.generation._generate import generate as generate
     from anyjax.hf.generation.job.public_cache import Cache as Cache
     from anyjax.hf.loading.load import from_pretrained as from_pretrained
     from anyjax.model import Model as Model
-    from anyjax.model import load as load
     from anyjax.onnx import from_onnx as from_onnx
     from anyjax.parity import verify as verify
     from anyjax.stablehlo import from_stablehlo as from_stablehlo
@@ -64,7 +64,7 @@ _HOME = {
     "from_tensorflow": "anyjax.tensorflow",
     "from_torch": "anyjax.torch",
     "generate": "anyjax.hf.generation._generate",
-    "load": "anyjax.model",
+    "load": "anyjax.frontends",
     "lowers": "anyjax.torch",
     "reuse_memory": "anyjax.calls.host_memory",
     "save_pretrained": "anyjax.hf._save_pretrained",

@@ -1,4 +1,4 @@
-"""Picks the frontend by type, nothing else."""
+"""Picks the frontend by type; what ``model.save`` wrote needs none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from anyjax import saved
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.model import Model
 
@@ -67,6 +68,31 @@ def convert(source: Any, *example_args: Any) -> Model:
         "modules, folders and hub ids",
         do="declare a frontend of your own as an entry point in the group anyjax.frontends",
     )
+
+
+def load(folder: str | os.PathLike[str], executables: bool | None = None) -> Model:
+    """Returns a model that ``model.save`` wrote; needs JAX alone.
+
+    Outputs of classes that JAX does not know come as dicts with attributes.
+
+    Args:
+      folder: that ``save`` wrote.
+      executables: whether compiled programs in it are used. They are machine code, which can do
+        anything: by default those that this user made on this kind of machine are; True trusts
+        those of others.
+
+    Raises:
+      BadCheckpoint: the folder is none, or damaged, or for a newer JAX.
+      Unsupported: it was saved for other platforms.
+
+    Example:
+      >>> import numpy as np, tempfile, torch
+      >>> folder = tempfile.mkdtemp() + "/relu"
+      >>> anyjax.from_torch(torch.nn.ReLU()).save(folder, np.ones(3, np.float32))
+      >>> anyjax.load(folder)(np.array([-1, 0, 2], np.float32)).tolist()
+      [0.0, 0.0, 2.0]
+    """
+    return Model(*saved.read(folder, executables))
 
 
 def frontend_of(source: Any) -> str | None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 
-from anyjax import html_text, saved, summary
+from anyjax import saved, summary
 from anyjax.calls import call, methods
+from anyjax.calls.initialise import Build, init
 from anyjax.errors import DataDependent, WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import anyjax
     from anyjax.typing import ArrayLike, Output
+
 
 high_rank.protect()
 
@@ -179,6 +181,44 @@ class Model:
         """
         return replace(self, source=self.source.in_mode(False))
 
+    @overload
+    def init(
+        self, rng: jax.Array, *, mutable: Literal[False] = False, build: Build = None
+    ) -> dict[str, jax.Array]: ...
+
+    @overload
+    def init(
+        self, rng: jax.Array, *, mutable: Literal[True], build: Build = None
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]: ...
+
+    def init(self, rng: jax.Array, *, mutable: bool = False, build: Build = None) -> Any:
+        """Returns fresh params, drawn from a key by the source's own initialisers.
+
+        Of torch they are ``reset_parameters`` of each module, and ``_init_weights`` of
+        transformers; those of Keras run on the host. It is a pure function of the key:
+        ``jax.vmap(model.init)`` of several gives an ensemble. On a mesh each device draws its part.
+
+        Args:
+          rng: a key.
+          mutable: return the state, too, with statistics as they are at the beginning.
+          build: makes the torch module anew, for draws of its constructor: ``lambda: Net(64)``.
+
+        Returns:
+          Params, or (params, state). What no initialiser makes keeps its value: ``NoInitialiser``.
+
+        Raises:
+          Unsupported, WrongArguments: no initialiser makes any; ``build`` makes another module.
+
+        Example:
+          >>> import jax, torch
+          >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+          >>> ensemble = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 5))
+          >>> ensemble["weight"].shape
+          (5, 2, 3)
+        """
+        params, state = init(self, rng, build)
+        return (params, state) if mutable else params
+
     def with_params(self, params: Mapping[str, jax.typing.ArrayLike]) -> Model:
         """Returns a new Model with these params, arrays with the names of ``model.params``.
 
@@ -304,10 +344,8 @@ class Model:
                 why="a program is compiled for the shapes of its inputs",
                 do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
             )
-        extras = []
-        if generate is not None:
-            loop = methods.further(self, "_decoding_loop")
-            extras.append(loop(args, kwargs, shapes, generate))
+        loop = methods.further(self, "_decoding_loop") if generate is not None else None
+        extras = [loop(args, kwargs, shapes, generate)] if loop else []
         saved.save(
             self.source,
             self.params,
@@ -356,42 +394,7 @@ class Model:
         return summary.of_model(self)
 
     def _repr_html_(self) -> str:
-        first, *rest = summary.of_model(self).splitlines()
-        facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
-        return html_text.div(
-            html_text.line(first),
-            html_text.table(("", ""), facts),
-            *(
-                html_text.details(name, f"{len(arrays)} arrays", html_text.tree(arrays))
-                for name, arrays in (("params", self.params), ("state", self.state))
-                if arrays
-            ),
-        )
-
-
-def load(folder: str | os.PathLike[str], executables: bool | None = None) -> Model:
-    """Returns a model that ``model.save`` wrote; needs JAX alone.
-
-    Outputs of classes that JAX does not know come as dicts with attributes.
-
-    Args:
-      folder: that ``save`` wrote.
-      executables: whether compiled programs in it are used. They are machine code, which can do
-        anything: by default those that this user made on this kind of machine are; True trusts
-        those of others.
-
-    Raises:
-      BadCheckpoint: the folder is none, or damaged, or for a newer JAX.
-      Unsupported: it was saved for other platforms.
-
-    Example:
-      >>> import numpy as np, tempfile, torch
-      >>> folder = tempfile.mkdtemp() + "/relu"
-      >>> anyjax.from_torch(torch.nn.ReLU()).save(folder, np.ones(3, np.float32))
-      >>> anyjax.load(folder)(np.array([-1, 0, 2], np.float32)).tolist()
-      [0.0, 0.0, 2.0]
-    """
-    return Model(*saved.read(folder, executables))
+        return summary.html_of_model(self)
 
 
 jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])

@@ -92,6 +92,9 @@ class Source(Protocol):
     def as_array(self, leaf: object) -> Any: ...
     def tapped(self, tap: Any) -> Source: ...
     def write_back(self, params: Arrays, state: Arrays) -> Any: ...
+    def initial(
+        self, params: Arrays, state: Arrays, rng: jax.Array, build: Any = None
+    ) -> dict[str, jax.Array]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +158,14 @@ class SourceBase:
             why="its operations belong to no modules",
             do="convert the model from the framework that it was written in",
         )
+
+    def initial(
+        self, params: Arrays, state: Arrays, rng: jax.Array, build: Any = None
+    ) -> dict[str, jax.Array]:
+        """Returns the params and state that initialisers of its own draw from a key, by name; none
+        without initialisers.
+        """
+        return {}
 
     def as_array(self, leaf: object) -> Any:
         """Turns an input leaf into what JAX takes."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anyjax import units
+from anyjax import html_text, units
 from anyjax.source import Source
 from anyjax.typing import PyTree
 
@@ -30,6 +30,17 @@ def of_model(model: anyjax.Model) -> str:
     if precision is not None:
         rows.append(f"  float32 {precision}")
     return "\n".join(rows)
+
+
+def html_of_model(model: anyjax.Model) -> str:
+    """Returns ``repr(model)`` for notebooks, with params and state to open."""
+    first, *rest = of_model(model).splitlines()
+    facts = [x.split(maxsplit=1) for x in rest if x[2] != " "]
+    arrays = {k: x for k, x in (("params", model.params), ("state", model.state)) if x}
+    trees = (
+        html_text.details(name, f"{len(x)} arrays", html_text.tree(x)) for name, x in arrays.items()
+    )
+    return html_text.div(html_text.line(first), html_text.table(("", ""), facts), *trees)
 
 
 def headline(source: Source) -> str:

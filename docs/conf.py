@@ -1,6 +1,7 @@
 """The site: `make docs` writes build/docs with Sphinx, MyST-NB and sphinx-design."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import anyjax
@@ -80,6 +81,15 @@ html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
 }
+# A link to the repository, where the clone was made of a public one.
+ORIGIN = subprocess.run(
+    ["git", "config", "--get", "remote.origin.url"], cwd=ROOT, capture_output=True, text=True
+).stdout.strip()
+if ORIGIN.startswith("https://"):
+    html_theme_options |= {
+        "repository_url": ORIGIN.removesuffix(".git"),
+        "use_repository_button": True,
+    }
 llms_txt_build_parallel = False  # it finds the notebooks in the cache
 llms_txt_suffix_mode = "replace"  # page.md beside page.html
 llms_txt_suppress_unknown_node_warnings = True

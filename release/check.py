@@ -1,17 +1,24 @@
-"""Builds the wheel and the sdist, and installs the wheel with each extra alone: is it a release?
+"""Builds the wheel and the sdist, and installs them as users do: is it a release?
 
-python release/check.py                    # everything; a virtual environment for each extra
-python release/check.py --extras core,hf   # some of them
+python release/check.py                    # everything; a virtual environment for each line
+python release/check.py --extras core,hf   # some of the extras; --extras "" none
+python release/check.py --pythons 3.12     # some of the Pythons; --pythons "" none
 python release/check.py --packages DIST    # a wheel and an sdist that are built already
 
-Each extra has a probe, release/probes/EXTRA.py, that does what the extra is for. It runs outside of
-the repository with a folder of inputs: `saved` (what model.save wrote), `tiny-llama`, `tiny.gguf`.
+Each extra has a probe, release/probes/EXTRA.py, that does what the extra is for: the wheel, the
+tested versions, this Python. It runs outside of the repository with a folder of inputs: `saved`
+(what model.save wrote), `tiny-llama`, `tiny.gguf`.
+
+On each Python wheel and sdist are installed with the newest releases of everything that they need,
+and on the oldest one with the lowest that they allow: README's first example runs, `anyjax doctor`,
+and a model of each frontend (release/probes/frontends.py). A Python that is not here is told.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +33,10 @@ PROBES = Path(__file__).with_name("probes")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = ("core", *(x for x in PROJECT["optional-dependencies"] if x not in ("dev", "docs")))
 CONSTRAINTS = ROOT / ("constraints.txt" if sys.version_info < (3, 12) else "constraints-3.12.txt")
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+FRONTENDS = "hf,cli,onnx,tensorflow"
+LOWEST = "hf,cli"  # TensorFlow and ONNX pin what JAX needs newer
 
 INPUTS = """
 import sys, numpy as np, anyjax, torch, transformers
@@ -95,10 +106,82 @@ def probe(extra: str, wheel: Path, inputs: Path) -> str:
         return run(python, "-P", PROBES / f"{extra}.py", inputs, cwd=Path(folder))
 
 
+def interpreter(version: str) -> str | None:
+    """Returns a Python of this version: of the path, or of pyenv."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    places = [shutil.which(f"python{version}"), *versions.glob(f"{version}.*/bin/python")]
+    for place in filter(None, places):
+        ask = [place, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        done = subprocess.run(ask, capture_output=True, text=True)
+        if done.stdout.strip() == version:  # what pyenv has on the path may be another one, or none
+            return str(place)
+    return None
+
+
+def lowest(extras: str) -> list[str]:
+    """Returns the lowest versions that the project allows, as constraints."""
+    names = {"torch", *extras.split(",")}  # which hf brings
+    optional = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *(x for name in sorted(names) for x in optional[name])]
+    bounds = (re.match(r"([\w.-]+)(?:\[.*\])?>=([\w.]+)", x) for x in lines)
+    return sorted({f"{x[1]}=={x[2]}" for x in bounds if x})
+
+
+def first_example() -> tuple[str, str]:
+    """Returns README's first example and the line that it prints."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, printed = (
+        re.search(rf"^```{kind}\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+        for kind in ("python", "text")
+    )
+    return code[1], printed[1].strip()
+
+
+def as_users_do(
+    python: str, package: Path, inputs: Path, constraints: list[str], extras: str
+) -> str:
+    """Installs a package into an empty environment, and does what a user does on the first day."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run(python, "-m", "venv", folder / "venv")
+        inside = folder / "venv" / "bin"
+        (folder / "constraints.txt").write_text("\n".join(constraints))
+        (folder / "work").mkdir()
+        requirement = f"{package}[{extras}]"
+        run(inside / "pip", "install", "-q", requirement, "-c", folder / "constraints.txt")
+        run(inside / "pip", "check")
+        code, printed = first_example()
+        (folder / "work" / "example.py").write_text(code)
+        out = run(inside / "python", "example.py", cwd=folder / "work")
+        if printed not in out:
+            raise SystemExit(f"README's example prints {out.splitlines()[:1]}, not {printed}")
+        run(inside / "anyjax", "doctor", cwd=folder / "work")
+        probed = run(inside / "python", "-P", PROBES / "frontends.py", inputs, cwd=folder / "work")
+        return probed.strip().splitlines()[-1]
+
+
+def check_pythons(versions: list[str], wheel: Path, sdist: Path, inputs: Path) -> None:
+    """Installs wheel and sdist on each Python, and says which are not here."""
+    for version in versions:
+        python = interpreter(version)
+        if python is None:
+            print(f"Python {version}: absent, nothing was tested on it", flush=True)
+            continue
+        cases = {"wheel, newest": (wheel, [], FRONTENDS), "sdist, newest": (sdist, [], FRONTENDS)}
+        if version == PYTHONS[0]:
+            cases["wheel, lowest"] = wheel, lowest(LOWEST), LOWEST
+        for case, (package, constraints, extras) in cases.items():
+            print(f"Python {version}, {case}, [{extras}]: ", flush=True, end="")
+            print(as_users_do(python, package, inputs, constraints, extras), flush=True)
+
+
 def main() -> None:
     """Checks the release, and ends the process with 1 where something fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--extras", default=",".join(EXTRAS), help="with commas; core is none")
+    parser.add_argument("--pythons", default=",".join(PYTHONS), help="with commas")
     parser.add_argument("--packages", type=Path, help="folder of a wheel and an sdist")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -111,9 +194,11 @@ def main() -> None:
         inputs = Path(scratch, "inputs")
         shutil.copytree(ROOT / "examples/tiny-llama", inputs / "tiny-llama")
         run(sys.executable, "-c", INPUTS, inputs)
-        for extra in options.extras.split(","):
+        for extra in filter(None, options.extras.split(",")):
             print(f"{extra:<12}", flush=True, end="")
             print(probe(extra, wheel, inputs).strip().splitlines()[-1], flush=True)
+        versions = [*filter(None, options.pythons.split(","))]
+        check_pythons(versions, wheel, next(wheel.parent.glob("*.tar.gz")), inputs)
 
 
 if __name__ == "__main__":

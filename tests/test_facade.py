@@ -40,7 +40,7 @@ def test_names_that_lie_elsewhere_are_there():
 
 INSTEAD = {
     "bind": "with_params", "load_state_dict": "with_params", "forward": "model.apply",
-    "predict": "model.apply", "init": "model.params", "parameters": "model.params",
+    "predict": "model.apply", "parameters": "model.params",
     "state_dict": "model.state", "to": "jax.device_put", "replace": "with_state",
 }  # fmt: skip
 

@@ -1,6 +1,9 @@
 """The README's Python examples run as they stand, and both languages show the same code."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -11,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 README, CHINESE = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")
 )
+INSTALL = re.compile(r'^pip install "\.\[([\w,]+)\]"', re.MULTILINE)
 CODE_BY = 12  # the line of README.md that is code at the latest
 
 
@@ -32,6 +36,14 @@ def first_code(page: str) -> int:
     return page[: page.index("```python\n")].count("\n") + 2
 
 
+def run_with(extras: str, code: str, folder: Path) -> subprocess.CompletedProcess:
+    """Runs code where these extras are installed and nothing else: tests.docs.only_extras."""
+    (folder / "program.py").write_text(code, encoding="utf-8")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.docs.only_extras", extras, "program.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture
 def at_the_root(monkeypatch):
     pytest.importorskip("transformers")
@@ -39,7 +51,7 @@ def at_the_root(monkeypatch):
 
 
 def test_the_example(at_the_root):
-    (code,) = examples(README)
+    _, code = examples(README)
     names: dict = {}
     exec(code, names)
     model, grads = names["model"], names["grads"]
@@ -57,14 +69,46 @@ def test_the_example(at_the_root):
 
 
 def test_the_example_compares_for_real(at_the_root):
-    wrong = examples(README)[0].replace("expected = ", "expected = 1.01 * ")
+    wrong = examples(README)[1].replace("expected = ", "expected = 1.01 * ")
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         exec(wrong, {})
 
 
 def test_one_screen():
-    assert len(README.splitlines()) < 150
-    assert len(examples(README)[0].splitlines()) < 40
+    """Up to the picture and its program; what follows has 130 lines more at most."""
+    first, rest = README.split("<!-- end of one program -->\n")
+    assert len(first.splitlines()) < 40 and len(rest.splitlines()) < 130
+    assert len(examples(README)[0].splitlines()) < 10
+    assert len(examples(README)[1].splitlines()) < 40
+
+
+@pytest.mark.processes
+def test_the_first_example_runs_after_the_install_line(tmp_path):
+    """In a folder of its own, with nothing but what the extras of that line bring."""
+    pytest.importorskip("transformers")
+    extras = INSTALL.search(README)[1]
+    done = run_with(extras, examples(README)[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    (expected,) = [b for b in blocks(README) if b.startswith("```text\n")]
+    lines = expected.splitlines()[1:-1]
+    assert done.stdout.splitlines()[: len(lines)] == lines
+    assert done.stderr == ""
+
+
+@pytest.mark.processes
+def test_a_package_that_the_install_line_lacks_is_seen(tmp_path):
+    pytest.importorskip("optax")
+    done = run_with("hf,cli", "import optax\n", tmp_path)
+    assert "No module named 'optax'" in done.stderr
+    assert run_with("hf,train", "import optax\n", tmp_path).returncode == 0
+
+
+def test_the_landing_page_begins_as_the_readme_does():
+    for name in ("index.md", "zh/index.md"):
+        page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        first = blocks(README)[:3]
+        assert [b.replace("```bash", "```") for b in blocks(page)[:3]] == first
+        assert page.count("{grid-item-card}") == 3
 
 
 def test_links_lead_to_files():

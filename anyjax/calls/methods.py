@@ -17,7 +17,7 @@ FURTHER: dict[str, str] = {}
 INSTEAD = {
     **dict.fromkeys(("bind", "load_state_dict"), "use model.with_params(params), a new Model"),
     **dict.fromkeys(("forward", "predict"), "call it: model(*args), or model.apply(params, *args)"),
-    **dict.fromkeys(("init", "parameters", "named_parameters"), "the arrays are model.params"),
+    **dict.fromkeys(("parameters", "named_parameters"), "the arrays are model.params"),
     **dict.fromkeys(("state_dict", "variables"), "the arrays are model.params and model.state"),
     **dict.fromkeys(("to", "cuda", "cpu"), "use jax.device_put(model, device), a new Model"),
     **dict.fromkeys(("half", "float", "bfloat16"), "give dtype= to from_pretrained"),

@@ -51,6 +51,10 @@ class Wrapped:
         """Returns the same with a tap on the modules of the base."""
         return replace(self, base=self.base.tapped(tap), cache=SourceCache())
 
+    def initial(self, params, state, rng, build=None) -> dict[str, jax.Array]:
+        """Returns nothing: params in another form than the base's are not drawn."""
+        return {}
+
     def write_back(self, params, state) -> Any:
         """Returns the source's own module, with the base's params and state."""
         return self.base.write_back(*self.opened(params, state))

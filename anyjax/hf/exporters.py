@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 
 from anyjax.errors import Unsupported
 from anyjax.export import flat
-from anyjax.model import Model, load
+from anyjax.frontends import load
+from anyjax.model import Model
 from anyjax.private_names import need
 from anyjax.saved import PLATFORMS
 from anyjax.saved.programs import exported

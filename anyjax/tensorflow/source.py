@@ -23,7 +23,7 @@ from anyjax.numerics.conditions import enforced
 from anyjax.numerics.wide_integers import Checks
 from anyjax.source import SourceBase, SourceCache
 from anyjax.stablehlo.core.static_values import as_jax
-from anyjax.tensorflow import savedmodel
+from anyjax.tensorflow import initialisers, savedmodel
 from anyjax.tensorflow.engine import frozen, functions, layers
 from anyjax.tensorflow.engine.concrete import Concrete
 from anyjax.tensorflow.engine.evaluate import Run
@@ -174,6 +174,20 @@ class TensorFlowSource(SourceBase):
                 why=f"{self.name} has {len(variables)} variables",
                 do="pass params and state with the names of model.params and model.state",
             )
+
+    def initial(self, params, state, rng, build=None) -> dict[str, jax.Array]:
+        """Returns what the initialisers of a Keras model draw, by name.
+
+        Raises:
+          WrongArguments: there is a ``build``.
+        """
+        if build is not None:
+            raise WrongArguments(
+                f"build= for {self.name} from TensorFlow",
+                why="a Keras model is built again from its own configuration",
+                do="leave it out: model.init(rng)",
+            )
+        return initialisers.initial(self, {**params, **state}, rng)
 
     def write_back(self, params, state) -> Any:
         """Assigns params and state to TensorFlow's own variables; returns the converted object."""

@@ -24,7 +24,7 @@ from anyjax.errors import AnyjaxError, Unsupported
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
 from anyjax.source import SourceBase, SourceCache
-from anyjax.torch import arguments
+from anyjax.torch import arguments, initialise
 from anyjax.torch.autograd import hooks, lost, requires_grad
 from anyjax.torch.autograd.tape import Tape
 from anyjax.torch.compat import hf_cache, hf_plans, jax_functions, module_calls
@@ -138,6 +138,7 @@ class TorchSource(SourceBase):
         tap.check_paths([*self.paths.values()])
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
 
+    initial = initialise.initial
     flags = property(lambda self: torch.get_default_dtype())  # of numbers, as it is set now
 
     @property
@@ -227,9 +228,7 @@ class TorchSource(SourceBase):
                 out, unchecked = self._arrays(trace, out)
                 written = read_state()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
-            holds = None
-            if trace.conditions:
-                out, holds = enforced(out, trace.conditions)
+            out, holds = enforced(out, trace.conditions) if trace.conditions else (out, None)
             overwritten_unread = {k for k, at in state_ids.items() if at in trace.unread}
             missed = written.missed | (written.keys() & {*weights[0], *trace.state})
             missed -= overwritten_unread

@@ -85,6 +85,9 @@ def called(folder: Path) -> None:
     assert_type(model.with_state(state), anyjax.Model)
     numbers = {name: np.asarray(array) for name, array in model.params.items()}
     assert_type(model.with_params(numbers).params, dict[str, jax.Array])
+    assert_type(model.init(jax.random.key(0)), dict[str, jax.Array])
+    fresh_params, fresh_state = model.init(jax.random.key(0), mutable=True, build=mlp)
+    assert_type(model.with_params(fresh_params).with_state(fresh_state), anyjax.Model)
     assert_type(model.to_torch(), torch.nn.Module)
     parts = anyjax.from_torch(lambda x: {"a": x, "b": (x, 2 * x)})(X)
     assert_type([(name, part) for name, part in parts.items()], list[tuple[str, Output]])
@@ -103,7 +106,7 @@ def hugging_face(folder: Path) -> None:
     assert_type(cache, anyjax.Cache)
     assert_type(cache.step(model.params, logits.argmax(-1)), tuple[jax.Array, anyjax.Cache])
     model.save_pretrained(folder / "as method")
-    anyjax.save_pretrained(model, folder / "as function")
+    anyjax.save_pretrained(model, folder / "as function", card="owner/name")
     anyjax.hf.pipeline("text-generation", model, tokenizer="examples/tiny-llama")
     anyjax.hf.register_exporters()
 

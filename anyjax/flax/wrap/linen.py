@@ -11,9 +11,9 @@ import jax
 from flax import linen as nn
 from flax.errors import ModifyScopeVariableError
 
+from anyjax.calls.initialise import fresh
 from anyjax.errors import WrongArguments
 from anyjax.flax.wrap.forward import Result, run_with_key
-from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 from anyjax.typing import Output

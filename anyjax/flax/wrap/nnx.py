@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 from flax import nnx
 
+from anyjax.calls.initialise import fresh
 from anyjax.errors import Unsupported, WrongArguments
 from anyjax.flax.wrap.forward import run_with_key
-from anyjax.flax.wrap.initialise import fresh
 from anyjax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
 from anyjax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 from anyjax.typing import Output

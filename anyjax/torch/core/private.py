@@ -333,6 +333,12 @@ def attention() -> Any:
     return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
 
 
+# The methods that initialise a module of torch; the second in MultiheadAttention and Transformer.
+RESET = ("reset_parameters", "_reset_parameters")
+# Set by transformers on modules with loaded weights, which it then does not initialise.
+LOADED = "_is_hf_initialized"
+
+
 # JAX's expressions of symbolic sizes, whose class has no public name.
 def symbols(size: object) -> set[str]:
     """Returns the names of the symbols in a size."""

@@ -200,6 +200,11 @@ class Rolled(Wrapped):
                 missed.add(group.name)
         return trees.Written(new, missed, written.holds)
 
+    def initial(self, params, state, rng, build=None) -> dict[str, jax.Array]:
+        """Returns what the initialisers of the base draw, rows as stacks."""
+        new = self.base.initial(*self.opened(params, state), rng, build)
+        return dict(self._stack_writes(trees.Written(new, {*new}), {**params, **state}))
+
     def write_back(self, params: Arrays, state: Arrays) -> Any:
         """Returns the source's own module, with the rows of the stacks."""
         return self.base.write_back(*self.opened(params, state))

@@ -26,7 +26,7 @@ NAMES = [*inspect.signature(GenerationMixin.generate).parameters][1:]
 
 def has_own(module: torch.nn.Module) -> bool:
     """Returns whether its class generates in a way of its own."""
-    return type(module).generate is not GenerationMixin.generate  # type: ignore[comparison-overlap]
+    return type(module).generate is not GenerationMixin.generate
 
 
 def refused(module: torch.nn.Module) -> Unsupported:

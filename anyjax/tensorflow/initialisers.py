@@ -1,11 +1,30 @@
-"""The initialisers of Keras models: the model is built again from its configuration."""
+"""The initialisers of Keras models: a model is built again from its configuration, on the host."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+import jax
 import numpy as np
+
+
+def initial(source: Any, arrays: dict[str, Any], rng: jax.Array) -> dict[str, jax.Array]:
+    """Returns the variables that a model has which is built from a key, by name; in a trace by a
+    callback, once for each run of the program.
+    """
+    bits = jax.random.bits(rng, (2,), "uint32")
+    names = [*rerun(source, 0)] if isinstance(bits, jax.core.Tracer) else None
+
+    def host(bits: Any) -> dict[str, np.ndarray]:
+        high, low = (int(x) for x in np.asarray(bits))
+        new = rerun(source, high << 31 ^ low)
+        return {k: np.asarray(x, arrays[k].dtype) for k, x in new.items()}
+
+    if names is None:
+        return {k: jax.numpy.asarray(x) for k, x in host(bits).items()}
+    shapes = {k: jax.ShapeDtypeStruct(arrays[k].shape, arrays[k].dtype) for k in names}
+    return jax.pure_callback(host, shapes, bits, vmap_method="sequential")
 
 
 def rerun(source: Any, seed: int) -> dict[str, np.ndarray]:

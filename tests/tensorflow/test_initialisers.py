@@ -2,10 +2,13 @@
 
 import random
 
+import jax
 import numpy as np
+import pytest
 
 import anyjax
-from anyjax.flax.wrap.keras_initialisers import rerun
+from anyjax.errors import Unsupported, WrongArguments
+from anyjax.tensorflow.initialisers import rerun
 from tests.flax.wrap.nets import keras_net
 from tests.tolerance import assert_close
 
@@ -47,3 +50,28 @@ def test_what_cannot_be_built_again_is_left_out():
     assert rerun(anyjax.from_tensorflow(model).source, 1) == {}
     w = tf.Variable([2.0], name="w")
     assert rerun(anyjax.from_tensorflow(lambda x: x * w, x).source, 1) == {}
+
+
+def test_params_of_a_key_in_and_outside_of_programs():
+    model = anyjax.from_tensorflow(keras_net()[0])
+    key, name = jax.random.key(3), "sequential/dense/kernel"
+    params, other = model.init(key), model.init(jax.random.key(4))
+    assert set(params) == set(model.params)
+    assert not np.array_equal(params[name], other[name])
+    assert_close(jax.jit(model.init)(key), params)
+    ensemble = jax.vmap(model.init)(jax.numpy.stack([key, jax.random.key(4)]))
+    assert_close({k: x[1] for k, x in ensemble.items()}, other)
+    trained = model.with_state({k: x + 1 for k, x in model.state.items()})
+    state = trained.init(key, mutable=True)[1]
+    assert_close(*({k: x[k] for k in x if "moving" in k} for x in (state, model.state)))
+
+
+def test_what_cannot_be_drawn_is_refused():
+    import tensorflow as tf
+
+    w = tf.Variable([2.0], name="w")
+    model = anyjax.from_tensorflow(lambda x: x * w, np.ones(1, np.float32))
+    with pytest.raises(Unsupported, match="fresh params"):
+        model.init(jax.random.key(0))
+    with pytest.raises(WrongArguments, match="build= for"):
+        model.init(jax.random.key(0), build=lambda: None)
