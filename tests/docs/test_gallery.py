@@ -16,14 +16,14 @@ PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"literalinclude\} \.\./examples/(\w+)\.py", PAGE)
 NUMBER = re.compile(r"-?\d+(?:[,.]\d+)*(?:e[+-]\d+)?")
 COMPILERS = ROOT / ".compat" / "compilers" / "bin" / "python"
-# What is to be true of the numbers that a program prints. The others take half a minute each.
+# What is to be true of the numbers that a program prints. Slow ones take half a minute or more.
 QUICK = {
     "torch_training_step": lambda first, last, right: last < first / 10 and right > 95,
     "gaussian_process": lambda first, last, noise: last < 0 < first and 0.03 < noise < 0.2,
     "savedmodel_gradient": lambda *x: x[::2] == (-8, 0, 8) and max(x[1::2]) < 1e-4,
-    "hmc": lambda between, among: between > 5 * among,
 }
 SLOW = {
+    "hmc": lambda between, among: between > 5 * among,
     "molecular_dynamics": lambda energy, melts: energy < -43 and 0.2 < melts < 0.32,
     "finetune_onnx": lambda before, after: before < 30 and after > 85,
     "diffusion_pipeline": lambda first, last: last < first / 10,
