@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import anyjax
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
 BUILD = ROOT / "build"
 
 project = "anyjax"
@@ -21,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_llm.txt",
+    "parameters",  # parameters.py
 ]
 exclude_patterns = ["README.md"]
 
@@ -30,8 +33,9 @@ myst_heading_anchors = 3
 
 # Notebooks run once and are kept in the cache until their code changes; an error ends the build.
 nb_execution_mode = os.environ.get("ANYJAX_DOCS_EXECUTE", "cache")
+suppress_warnings = ["ref.python"]  # types are called by their last name: there are three Reports
 if nb_execution_mode == "off":
-    suppress_warnings = ["myst-nb.lexer"]  # only a kernel says which language it speaks
+    suppress_warnings += ["myst-nb.lexer"]  # only a kernel says which language it speaks
 nb_execution_cache_path = str(BUILD / "notebooks")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
@@ -61,7 +65,15 @@ os.environ |= {
 }
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "description"  # beside each argument; signatures stay short
+autodoc_typehints_description_target = "documented"
+autodoc_type_aliases = {  # by these names, not by what they are made of
+    "ArrayLike": "anyjax.typing.ArrayLike",
+    "Output": "anyjax.typing.Output",
+    "PyTree": "PyTree",
+    "TorchOutput": "anyjax.typing.TorchOutput",
+}
+python_use_unqualified_type_names = True
 autodoc_class_signature = "separated"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

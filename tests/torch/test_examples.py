@@ -17,7 +17,6 @@ pytestmark = pytest.mark.sample(every=4)
 
 STEPS = 20
 SHOWN = {
-    "torch_training_step": lambda first, last, accuracy: last < first / 10 and accuracy > 95,
     "torch_digits": lambda loss, accuracy: loss < 0.1 and accuracy > 90,
     "torch_gan": lambda before, after: after < before / 10,
     "torch_gpt": lambda first, last: last < first - 1.5,

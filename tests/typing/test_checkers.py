@@ -27,6 +27,21 @@ MISTAKES = FOLDER / "mistakes.py"
 # What is the source framework's own.
 ANY = {"Source.module", "Source.as_array", "Source.write_back", "SourceBase.as_array"}
 
+WITHOUT_EXAMPLE = 66  # of the names that editors show with their docstring
+# Parameters that are Any: objects of frameworks that checkers do not see through (TensorFlow's, a
+# tokenizer, a sharding or a tree of them), batches, whose class the loss knows, and values of both.
+ANY_PARAMETERS = {
+    "Model.save": {"generate"}, "convert": {"source"}, "static": {"model"},
+    "from_tensorflow": {"source", "inputs", "outputs"}, "generate": {"streamer", "tokenizer"},
+    "parallel.estimate": {"step", "state"}, "tensorflow.convert_from_restored": {"tf_func"},
+    "tensorflow.split_preprocessing": {"source"}, "torch.interop.jax_view_elem": {"value"},
+    "torch.interop.wrap_jax_jit": {"jax_jit_func"}, "torchax.save_checkpoint": {"state"},
+    "source.Source.tapped": {"tap"}, "table.Table.update": {"rows"},
+    "train.evaluate": {"batches", "metric_fn"}, "train.fit": {"batches", "sharding"},
+    "train.losses.causal_lm": {"batch"}, "train.make_step": {"loss_fn"},
+    "train.model_loss": {"batch"}, "train.prefetch": {"sharding"},
+}  # fmt: skip
+
 
 def checked(*command: str | Path, cwd: Path) -> str:
     run = subprocess.run(
@@ -116,3 +131,19 @@ def test_no_public_function_returns_anything(frameworks):
     }
     assert len(functions) > 100
     assert bare <= ANY, bare - ANY
+
+
+def test_parameters_are_any_where_no_type_can_be_said(frameworks):
+    loose = {}
+    for name, function in documented().items():
+        if callable(function) and inspect.isfunction(function := inspect.unwrap(function)):
+            parameters = inspect.signature(function).parameters.values()
+            named = [x for x in parameters if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
+            wide = {x.name for x in named if re.search(r"\bAny\b", str(x.annotation))}
+            loose |= {name.removeprefix("anyjax."): wide} if wide else {}
+    assert loose == ANY_PARAMETERS
+
+
+def test_names_without_an_example_become_fewer(frameworks):
+    poor = [n for n, x in documented().items() if "Example" not in (inspect.getdoc(x) or "")]
+    assert len(poor) == WITHOUT_EXAMPLE, poor

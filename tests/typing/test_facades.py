@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import anyjax
 from anyjax.lazy import Facade
 
 PACKAGES = (
@@ -39,6 +40,30 @@ def test_dir_lists_what_users_type(package):
     module = made(package).module
     listed = {name for name in dir(module) if not name.startswith("__")}
     assert {*module.__all__} <= listed <= {*module.__all__, *made(package).submodules}
+
+
+# Facades read their names from ``read_by_checkers``; errors offers every class that it defines.
+PARTS = sorted({*anyjax._PARTS} - {x.removeprefix("anyjax.") for x in PACKAGES} - {"errors"})
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_editors_complete_what_a_part_offers(part):
+    """Without running it: its names are imported or defined in its file, and dir has them."""
+    module = pytest.importorskip(f"anyjax.{part}")
+    body = [*ast.parse(Path(module.__file__).read_text()).body]
+    for block in [x for x in body if isinstance(x, (ast.If, ast.With))]:
+        body += [*block.body, *getattr(block, "orelse", [])]
+    static = {x.name for x in body if isinstance(x, (ast.ClassDef, ast.FunctionDef))}
+    for line in body:
+        if isinstance(line, ast.ImportFrom):
+            static |= {name.asname or name.name for name in line.names}
+        elif isinstance(line, (ast.Assign, ast.AnnAssign)):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            static |= {
+                node.id for x in targets for node in ast.walk(x) if isinstance(node, ast.Name)
+            }
+    assert {*module.__all__} <= static, {*module.__all__} - static
+    assert {*module.__all__} <= {*dir(module)}
 
 
 @pytest.mark.parametrize(

@@ -91,17 +91,35 @@ class Shuffle:
         self.key = jax.random.key(key) if isinstance(key, int) else key
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """Sets the epoch to iterate next, and how many of its samples to skip."""
+        """Sets the epoch to iterate next, and how many of its samples to skip.
+
+        Example:
+          >>> order = anyjax.train.Shuffle(4, key=0)
+          >>> order.set_epoch(1, start=3)
+          >>> len(order)
+          1
+        """
         self.epoch, self.start = epoch, start
 
     def set_share(self, index: int, count: int) -> None:
         """Takes every ``count``-th sample from ``index`` on: the batches of all shares together are
         those of one process, whatever their size. Samples that do not divide are left out.
+
+        Example:
+          >>> order = anyjax.train.Shuffle(5, key=0)
+          >>> order.set_share(1, 2)
+          >>> len(order)
+          2
         """
         self.share = (index, count)
 
     def order(self) -> np.ndarray:
-        """Returns the indices of all samples in this epoch's order."""
+        """Returns the indices of all samples in this epoch's order.
+
+        Example:
+          >>> sorted(anyjax.train.Shuffle(3, key=0).order().tolist())
+          [0, 1, 2]
+        """
         key = jax.random.fold_in(self.key, self.epoch)
         return np.asarray(jax.random.permutation(key, self.length))
 
@@ -176,7 +194,15 @@ class Batches(Generic[T]):
             )
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """Sets the epoch to iterate next, and how many of its batches to skip."""
+        """Sets the epoch to iterate next, and how many of its batches to skip.
+
+        Example:
+          >>> import numpy as np
+          >>> batches = anyjax.train.Batches(np.arange(6), 2)
+          >>> batches.set_epoch(1, start=2)
+          >>> [batch.tolist() for batch in batches]
+          [[4, 5]]
+        """
         self.epoch, self.start = epoch, start
 
     def set_share(self, index: int, count: int) -> None:
@@ -184,6 +210,13 @@ class Batches(Generic[T]):
 
         Raises:
           WrongBatch: a batch cannot be cut into so many.
+
+        Example:
+          >>> import numpy as np
+          >>> batches = anyjax.train.Batches(np.arange(4), 4)
+          >>> batches.set_share(1, 2)
+          >>> next(iter(batches)).tolist()
+          [2, 3]
         """
         for rows in {self.size, self.rows % self.size or self.size}:
             if rows % count:
@@ -209,6 +242,13 @@ class Batches(Generic[T]):
             yield self.rows_at(rows[index * share_size : (index + 1) * share_size])
 
     def rows_at(self, indices: np.ndarray) -> T:
+        """Returns the rows of these numbers, as a batch.
+
+        Example:
+          >>> import numpy as np
+          >>> anyjax.train.Batches(np.arange(0, 60, 10), 2).rows_at(np.array([5, 0])).tolist()
+          [50, 0]
+        """
         return self.data[indices] if self.indexed else jax.tree.map(lambda x: x[indices], self.data)
 
 
