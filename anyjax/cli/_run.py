@@ -18,6 +18,7 @@ from anyjax.cli._shown import timed
 from anyjax.cli._stages import START
 from anyjax.cli.reading import Run
 from anyjax.cli.sources import Opened, Peer, Request, described, listed
+from anyjax.compare.differences import apart
 from anyjax.errors import NotNumbers, Unsupported
 from anyjax.typing import PyTree
 from anyjax.units import duration, size
@@ -133,17 +134,7 @@ def difference(want: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> tuple
             why="the model has no outputs of numbers",
             do="call it from Python, and look at what it gives",
         )
-    largest = (0.0, next(iter(numbers)))
-    for name, value in numbers.items():
-        wide = np.complex128 if value.dtype.kind == "c" else np.float64
-        reference, values = value.astype(wide), got[name].astype(wide)
-        if values.shape != reference.shape:
-            return float("inf"), name
-        differ = ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
-        scale = np.abs(reference[np.isfinite(reference)]).max(initial=1e-6)
-        error = np.abs(values[differ] - reference[differ]).max(initial=0.0) / scale
-        largest = max(largest, (float(error) if np.isfinite(error) else float("inf"), name))
-    return largest
+    return max((apart(got[name], value), name) for name, value in numbers.items())
 
 
 def _refuse_nan(want: dict[str, np.ndarray], got: dict[str, np.ndarray], opened: Opened) -> None:

@@ -17,9 +17,8 @@ from anyjax.cli import _media, _shown, _tokenizer
 from anyjax.cli._shown import timed
 from anyjax.cli.sources import Contents, Opened, Peer, Request, since_start
 from anyjax.errors import BadCheckpoint, HubUnreachable, Unsupported, WrongValue
-from anyjax.hf.loading.find.adapter import CONFIG, WEIGHTS, base_of, is_adapter, read_config
-from anyjax.hf.loading.find.checkpoint import Checkpoint, find_checkpoint, stored_in
-from anyjax.hf.loading.find.hub import download
+from anyjax.hf.loading.find.adapter import CONFIG, base_of, files_of, is_adapter
+from anyjax.hf.loading.find.checkpoint import Checkpoint, find_checkpoint
 from anyjax.typing import PyTree
 from anyjax.units import size
 
@@ -63,18 +62,7 @@ def resolve(source: str, adapter: str | None = None, **options: Any) -> Resolved
         checkpoint = _base(source, adapter, options)
     else:
         checkpoint = find_checkpoint(source, **options)
-    if adapter is None:
-        return ResolvedSource(checkpoint, None)
-    folder = Path(adapter).expanduser()
-    folder = folder if folder.exists() or adapter.count("/") != 1 else download(adapter)
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise BadCheckpoint(
-                f"{adapter} is no adapter: it has no {name}",
-                where=str(folder.absolute()),
-                why="an adapter is a folder that PEFT or anyjax finetune wrote",
-                do=f"give the folder that holds {CONFIG} and {WEIGHTS}",
-            )
+    folder = None if adapter is None else files_of(adapter).folder
     return ResolvedSource(checkpoint, folder)
 
 
@@ -261,13 +249,13 @@ def contents(request: Request) -> Contents:
 
 def _adapter_summary(folder: Path) -> dict[str, Any]:
     """Returns kind, rank and sizes of an adapter, from its files' headers."""
-    config, tensors = read_config(folder / CONFIG), stored_in(folder / WEIGHTS)
+    files = files_of(folder)
     return {
         "folder": str(folder),
-        "kind": "DoRA" if config.get("use_dora") else str(config.get("peft_type")),
-        "rank": config.get("r"),
-        "tensors": len(tensors),
-        "parameters": sum(math.prod(x.shape) for x in tensors.values()),
+        "kind": "DoRA" if files.config.get("use_dora") else files.config["peft_type"],
+        "rank": files.config.get("r"),
+        "tensors": len(files.shapes),
+        "parameters": sum(map(math.prod, files.shapes.values())),
     }
 
 

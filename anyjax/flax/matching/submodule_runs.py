@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -33,30 +32,22 @@ def arrays(tree: object) -> Arrays:
     return [as_numpy(x) for x in leaves if is_array(x)]
 
 
-@contextmanager
-def _evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
+def record_calls(module: torch.nn.Module, args: tuple | Mapping[str, Any]) -> list[Call]:
+    """Runs a module in evaluation mode, and returns the first call of each submodule in the order
+    of return.
+    """
     import torch
 
-    modes = {m: m.training for m in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for m, mode in modes.items():
-            m.training = mode
-
-
-def record_calls(module: torch.nn.Module, args: tuple | Mapping[str, Any]) -> list[Call]:
-    """Runs a module, and returns the first call of each submodule in the order of return."""
-    from anyjax.compare.recorders.torch_calls import watched
+    from anyjax.compare.recorders.torch_calls import unmodified, watched
 
     calls: dict[str, Call] = {}
 
     def leave(path: str, args: tuple, kwargs: dict, out: object) -> None:
         calls.setdefault(path, Call(path, arrays((args, kwargs)), arrays(out)))
 
-    with watched(module.named_modules(), leave=leave), _evaluation_mode(module):
+    named_modules = module.named_modules()
+    with unmodified(module), watched(named_modules, leave=leave), torch.no_grad():
+        module.eval()
         device = next((p.device for p in module.parameters()), None)
         by_position = isinstance(args, tuple)
         positional, named = tensors((args, {}) if by_position else ((), args), device)

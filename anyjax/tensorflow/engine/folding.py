@@ -19,6 +19,7 @@ from anyjax.tensorflow.core import dtypes, text
 from anyjax.tensorflow.core.nodes import Node
 from anyjax.tensorflow.core.private import NotOk, eager_context, execute
 from anyjax.tensorflow.core.schema import read, stateful, table
+from anyjax.tensorflow.ops.shape import index_of_node
 
 LARGE = 1 << 16  # elements; larger ones are computed by the program, not stored in it
 SMALL = 64
@@ -46,7 +47,7 @@ NUMPY: dict[str, Callable] = {
     "Reshape": lambda node, x, shape: np.reshape(x, [int(n) for n in shape]),
     "GatherV2": lambda node, x, at, axis: np.take(x, at, int(axis)),
     "Cast": lambda node, x: x if x.dtype == object else x.astype(_wide(node, "DstT")),
-    "StridedSlice": lambda node, x, *ends: strided_slice(node, x, *ends),
+    "StridedSlice": lambda node, x, *ends: x[index_of_node(node, *ends)],
     "Equal": lambda node, x, y: np.equal(x, y),
     "Less": lambda node, x, y: np.less(x, y),
     "Greater": lambda node, x, y: np.greater(x, y),
@@ -137,30 +138,3 @@ def _wide(node: Node, name: str) -> np.dtype:
 
 def _axes(axes: np.ndarray) -> tuple[int, ...]:
     return tuple(int(a) for a in np.ravel(axes))
-
-
-def strided_slice(node: Node, x: Any, begin, end, strides) -> Any:
-    """Slices as numpy does."""
-    return x[slices(node, begin, end, strides)]
-
-
-def slices(node: Node, begin, end, strides) -> tuple:
-    """Returns the index that a StridedSlice stands for."""
-    masks = {
-        name: node.attr(f"{name}_mask") or 0
-        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    }
-    index: list[Any] = []
-    for i in range(len(begin)):
-        on = lambda name, bit=1 << i: bool(masks[name] & bit)
-        if on("ellipsis"):
-            index.append(Ellipsis)
-        elif on("new_axis"):
-            index.append(None)
-        elif on("shrink_axis"):
-            index.append(int(begin[i]))
-        else:
-            first = None if on("begin") else int(begin[i])
-            last = None if on("end") else int(end[i])
-            index.append(slice(first, last, int(strides[i])))
-    return tuple(index)

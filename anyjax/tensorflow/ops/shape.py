@@ -11,6 +11,7 @@ from jax import lax
 
 from anyjax.stablehlo.core.static_values import as_jax, fixed, is_known, known, sizes
 from anyjax.tensorflow.core import dtypes
+from anyjax.tensorflow.core.nodes import Node
 from anyjax.tensorflow.core.running import handles
 from anyjax.tensorflow.core.schema import Entries, Known, Static, lowers, table
 
@@ -256,6 +257,12 @@ def index_of(begin, end, strides, masks) -> tuple:
             last = None if end_mask & bit else _entry(end, i)
             index.append(slice(first, last, _entry(strides, i)))
     return tuple(index)
+
+
+def index_of_node(node: Node, begin, end, strides) -> tuple:
+    """Returns the index that a node stands for, by its masks."""
+    names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    return index_of(begin, end, strides, [node.attr(f"{x}_mask") or 0 for x in names])
 
 
 def _entry(values, i: int) -> Any:

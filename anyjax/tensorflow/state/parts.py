@@ -12,7 +12,7 @@ from anyjax.stablehlo.core.static_values import as_jax
 from anyjax.tensorflow.core.running import HANDLERS, handles
 from anyjax.tensorflow.ops import index
 from anyjax.tensorflow.ops.index import batched, gather_nd
-from anyjax.tensorflow.ops.shape import index_of
+from anyjax.tensorflow.ops.shape import index_of_node
 from anyjax.tensorflow.state.variables import reading, store, value_of
 
 
@@ -67,7 +67,5 @@ HANDLERS.update(
 @handles("ResourceStridedSliceAssign")
 def assign_slice(run, node, inputs):
     handle, *ends, value = inputs
-    begin, end, strides = map(run.entries, ends)
-    names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    index = index_of(begin, end, strides, [node.attr(f"{x}_mask") or 0 for x in names])
+    index = index_of_node(node, *map(run.entries, ends))
     return store(run, handle, value_of(run, handle).at[index].set(as_jax(value)))

@@ -107,12 +107,15 @@ OPTIONS = (
 
 def checkpoint(original, function, *args, **kwargs):
     """``jax.checkpoint``; what the function writes to the state is written after it."""
-    modes = private.function_modes()
-    mode = next(m for m in reversed(modes) if hasattr(m, "trace"))
     kwargs = {k: v for k, v in kwargs.items() if k not in OPTIONS}
+    return computed_again(function, args, kwargs)
+
+
+def computed_again(function: Callable, args: tuple, kwargs: dict[str, Any], policy=None) -> Any:
+    """Calls a function of tensors under ``jax.checkpoint`` with a policy of its own."""
+    mode = next(m for m in reversed(private.function_modes()) if hasattr(m, "trace"))
     if mode.trace.tape is not None:  # gradients taken inside need what was computed
-        with mode:
-            return function(*args, **kwargs)
+        return function(*args, **kwargs)
     leaves, structure = flatten((args, kwargs))
 
     def call(*leaves):
@@ -127,7 +130,7 @@ def checkpoint(original, function, *args, **kwargs):
                 note(array, limits)
         return region(*arrays), region.written
 
-    out, written = jax.checkpoint(run)(*region.arrays)
+    out, written = jax.checkpoint(run, policy=policy)(*region.arrays)
     for name, array in written.items():
         tensor = mode.trace.state[name]
         tensor.copy_(region.wrap(array, tensor.dtype))

@@ -61,25 +61,9 @@ def rematerialized(source: Any, which: bool | str) -> Iterator[None]:
 
 def _computed_again(policy: Callable | None, forward: Callable, *args: Any, **kwargs: Any) -> Any:
     """Calls a module's forward under ``jax.checkpoint``; what it writes is written after it."""
-    from anyjax.torch.control_flow.region import Region
-    from anyjax.torch.core import private, pytrees
+    from anyjax.torch.control_flow.higher_order import computed_again
 
-    mode = next(m for m in reversed(private.function_modes()) if hasattr(m, "trace"))
-    if mode.trace.tape is not None:  # gradients taken inside need what was computed
-        return forward(*args, **kwargs)
-    leaves, structure = pytrees.flatten(_without_caches((args, kwargs)))
-
-    def call(*leaves: Any) -> Any:
-        args, kwargs = structure.unflatten(leaves)
-        return forward(*args, **kwargs)
-
-    region = Region(mode, call, leaves)
-    run = lambda *arrays: (region(*arrays), region.written)
-    out, written = jax.checkpoint(run, policy=policy)(*region.arrays)
-    for name, array in written.items():
-        tensor = mode.trace.state[name]
-        tensor.copy_(region.wrap(array, tensor.dtype))
-    return region.rebuild(out)
+    return computed_again(forward, *_without_caches((args, kwargs)), policy)
 
 
 def _without_caches(arguments: Any) -> Any:

@@ -11,7 +11,6 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from anyjax.flax.codegen.graph import autograd_functions
 from anyjax.flax.codegen.graph.dropout_rates import restore_rates
 from anyjax.flax.codegen.graph.flatten import flattened
 from anyjax.flax.codegen.graph.functionalize import packet
@@ -74,9 +73,8 @@ def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]
     """Exports the module; sizes that decide nothing may vary.
 
     Raises:
-      Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
+      Unsupported: torch.export refuses the module.
     """
-    autograd_functions.check_gradients(module, args, kwargs)
     exported = program_of(module, args, dict(kwargs))
     program = exported.program
     signature, aliases = program.graph_signature, Aliases(module)

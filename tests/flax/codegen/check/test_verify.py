@@ -191,3 +191,43 @@ def test_rounding_of_a_module_that_insists_on_its_precision(monkeypatch):
     monkeypatch.setitem(templates.table, "aten.tanh", "jnp.tanh(self) * 0.5")
     with pytest.raises(WrongSource, match="values differ"):
         anyjax.flax.source(Steep(), drawn(64, 4))
+
+
+class Square(torch.autograd.Function):
+    """Its backward is the derivative, in other words."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+class Through(torch.autograd.Function):
+    """Its backward is that of the identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x):
+        return self.function.apply(self.linear(x))
+
+
+def test_a_backward_that_is_no_derivative():
+    assert "class Applied" in anyjax.flax.source(Applied(Square), drawn(3, 4))
+    with pytest.raises(WrongSource, match=r"gradient of linear.* differs"):
+        anyjax.flax.source(Applied(Through), drawn(3, 4))
