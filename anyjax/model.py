@@ -8,13 +8,13 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 
 from anyjax import saved, summary
 from anyjax.calls import call, methods
-from anyjax.calls.initialise import Build, init
 from anyjax.errors import DataDependent, WrongArguments
 from anyjax.numerics import high_rank
 from anyjax.source import Source
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     import anyjax
+    from anyjax.calls.initialise import Build
     from anyjax.typing import ArrayLike, Output
 
 
@@ -216,7 +217,7 @@ class Model:
           >>> ensemble["weight"].shape
           (5, 2, 3)
         """
-        params, state = init(self, rng, build)
+        params, state = import_module("anyjax.calls.initialise").init(self, rng, build)
         return (params, state) if mutable else params
 
     def with_params(self, params: Mapping[str, jax.typing.ArrayLike]) -> Model:

@@ -5,7 +5,7 @@ constructor does. Each draw takes a key; torch's generator is not touched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import torch
@@ -19,9 +19,12 @@ from anyjax.torch.engine.session import LOCK, tracing
 from anyjax.torch.objects.functions import Function
 from anyjax.torch.state.uncarried import Uncarried
 
+if TYPE_CHECKING:
+    from anyjax.torch.source import TorchSource
+
 
 def initial(
-    source: Any,
+    source: TorchSource,
     params: Arrays,
     state: Arrays,
     rng: jax.Array,
@@ -49,7 +52,9 @@ def reset(module: torch.nn.Module) -> None:
             return
 
 
-def again(source: Any, params: Arrays, state: Arrays, rng: jax.Array) -> dict[str, jax.Array]:
+def again(
+    source: TorchSource, params: Arrays, state: Arrays, rng: jax.Array
+) -> dict[str, jax.Array]:
     """Returns the arrays that the initialisers of the module write, by name."""
     code, inputs = source.code, ("the parameters", trees.STATE)
     with LOCK, tracing(rng, inputs) as trace:
@@ -67,7 +72,7 @@ def again(source: Any, params: Arrays, state: Arrays, rng: jax.Array) -> dict[st
 
 
 def built(
-    source: Any, like: Arrays, rng: jax.Array, build: Callable[[], torch.nn.Module]
+    source: TorchSource, like: Arrays, rng: jax.Array, build: Callable[[], torch.nn.Module]
 ) -> dict[str, jax.Array]:
     """Returns the arrays of a module that ``build`` makes, by name, in the dtypes of ``like``.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import Any, Literal
 
 import jax
@@ -24,7 +25,7 @@ from anyjax.errors import AnyjaxError, Unsupported
 from anyjax.model import Model
 from anyjax.numerics.conditions import enforced
 from anyjax.source import SourceBase, SourceCache
-from anyjax.torch import arguments, initialise
+from anyjax.torch import arguments
 from anyjax.torch.autograd import hooks, lost, requires_grad
 from anyjax.torch.autograd.tape import Tape
 from anyjax.torch.compat import hf_cache, hf_plans, jax_functions, module_calls
@@ -138,7 +139,10 @@ class TorchSource(SourceBase):
         tap.check_paths([*self.paths.values()])
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
 
-    initial = initialise.initial
+    def initial(self, *args: Any) -> dict[str, jax.Array]:
+        """Returns what the initialisers of the module draw, by name."""
+        return import_module("anyjax.torch.initialise").initial(self, *args)
+
     flags = property(lambda self: torch.get_default_dtype())  # of numbers, as it is set now
 
     @property
@@ -272,11 +276,8 @@ class TorchSource(SourceBase):
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
         by_name = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
-        dtypes = {
-            k: x
-            for k, x in self.slots.dtypes.items()
-            if k in by_name and to_jax(x) == by_name[k].dtype
-        }
+        own = self.slots.dtypes.items()
+        dtypes = {k: x for k, x in own if k in by_name and to_jax(x) == by_name[k].dtype}
         lifted = {k: lift(JaxTensor(v, dtypes.get(k), origin)) for k, v in by_name.items()}
         requires_grad.as_they_were(self.slots.tensors, lifted)
         return lifted

@@ -63,7 +63,8 @@ def _computed_again(policy: Callable | None, forward: Callable, *args: Any, **kw
     """Calls a module's forward under ``jax.checkpoint``; what it writes is written after it."""
     from anyjax.torch.control_flow.higher_order import computed_again
 
-    return computed_again(forward, *_without_caches((args, kwargs)), policy)
+    args, kwargs = _without_caches((args, kwargs))
+    return computed_again(forward, args, kwargs, policy)
 
 
 def _without_caches(arguments: Any) -> Any:
