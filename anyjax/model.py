@@ -200,8 +200,7 @@ class Model:
         ``jax.vmap(model.init)`` of several gives an ensemble. On a mesh each device draws its part.
 
         Args:
-          rng: a key.
-          mutable: return the state, too, with statistics as they are at the beginning.
+          rng, mutable: a key; whether to return the state, too, with statistics as they begin.
           build: makes the torch module anew, for draws of its constructor: ``lambda: Net(64)``.
 
         Returns:
