@@ -5,7 +5,7 @@ constructor does. Each draw takes a key; torch's generator is not touched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import jax
 import torch
@@ -19,8 +19,7 @@ from anyjax.torch.engine.session import LOCK, tracing
 from anyjax.torch.objects.functions import Function
 from anyjax.torch.state.uncarried import Uncarried
 
-if TYPE_CHECKING:
-    from anyjax.torch.source import TorchSource
+TorchSource: TypeAlias = Any  # of the module that imports this one
 
 
 def initial(
@@ -33,7 +32,7 @@ def initial(
     """Returns what the initialisers of the module, or of a new one that ``build`` makes, draw."""
     if build:
         return built(source, {**params, **state}, rng, build)
-    return again(source, params, state, rng)
+    return reinitialised(source, params, state, rng)
 
 
 def reset(module: torch.nn.Module) -> None:
@@ -52,7 +51,7 @@ def reset(module: torch.nn.Module) -> None:
             return
 
 
-def again(
+def reinitialised(
     source: TorchSource, params: Arrays, state: Arrays, rng: jax.Array
 ) -> dict[str, jax.Array]:
     """Returns the arrays that the initialisers of the module write, by name."""

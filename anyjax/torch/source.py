@@ -276,8 +276,8 @@ class TorchSource(SourceBase):
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
         by_name = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
-        own = self.slots.dtypes.items()
-        dtypes = {k: x for k, x in own if k in by_name and to_jax(x) == by_name[k].dtype}
+        declared = self.slots.dtypes.items()
+        dtypes = {k: x for k, x in declared if k in by_name and to_jax(x) == by_name[k].dtype}
         lifted = {k: lift(JaxTensor(v, dtypes.get(k), origin)) for k, v in by_name.items()}
         requires_grad.as_they_were(self.slots.tensors, lifted)
         return lifted
