@@ -138,7 +138,7 @@ newest:  ## every twentieth test with the newest release of everything, on the n
 	$(@D)/bin/pip install "jax[tpu]==$(JAX)" jax-cuda12-plugin==$(JAX) jax-cuda12-pjrt==$(JAX) \
 	  nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12 nvidia-cublas-cu12 -c $(PINNED)
 	$(PY) -c 'import site; print(site.getsitepackages()[0])' > \
-	  $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/$(VENV).pth
+	  $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/$(notdir $(VENV)).pth
 	touch $@
 
 .compat/newest/.latest: pyproject.toml
