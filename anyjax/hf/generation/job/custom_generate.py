@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from anyjax.hf.generation.request.request import as_torch
 from anyjax.hf.loading.decide import quiet
 from anyjax.model import Model
 from anyjax.torch.core import interop
-from anyjax.torch.source import from_torch
+from anyjax.torch.source import source_of
 
 # Classes whose loops are saved, too, and their options that need more than ids.
 WRAPS = {"WhisperForConditionalGeneration": ("return_token_timestamps", "no_speech_threshold")}
@@ -99,10 +98,12 @@ def whole(model: Model, common_of: Callable[[Model], Callable]) -> Any:
     arrays = {**model.params, **model.state}
 
     def part(name: str) -> Any:
-        child = from_torch(module._modules[name])
+        source = source_of(module._modules[name])  # whose own tensors may have no values
         inside = {k.removeprefix(f"{name}."): v for k, v in arrays.items()}
-        params, state = ({k: inside[k] for k in x} for x in (child.params, child.state))
-        return whole(replace(child, params=params, state=state), common_of)
+        params, state = (
+            {k: inside[k] for k in x} for x in (source.slots.params, source.slots.state)
+        )
+        return whole(Model(params, state, source), common_of)
 
     children = [k for k, x in module._modules.items() if x is not None]
     tensors = [k for k in (*module._parameters, *module._buffers) if k in arrays]
