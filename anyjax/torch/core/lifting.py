@@ -49,8 +49,7 @@ def put(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Gives a functional tensor another value; views that are made of it later have it, too, also
     where torch makes them of memory that was written to.
     """
-    exchanging = current_trace.trace().mode.picked.exchanging()
-    with exchanging, private.DisableTorchFunction():
+    with current_trace.trace().mode.picked.exchanging():
         private.replace(tensor, value)
     with private.DisableTorchFunction():
         if private.was_written(tensor):

@@ -20,6 +20,7 @@ from anyjax.torch.source import source_of
 
 # Classes whose loops are saved, too, and their options that need more than ids.
 WRAPS = {"WhisperForConditionalGeneration": ("return_token_timestamps", "no_speech_threshold")}
+REFUSED = {"stopping_criteria", "synced_gpus"}  # where they ask for something
 NAMES = [*inspect.signature(GenerationMixin.generate).parameters][1:]
 
 
@@ -60,14 +61,11 @@ class Common(GenerationMixin):
     def generate(self, inputs=None, *more, **options):
         """Runs the common generate, in JAX."""
         options |= zip(NAMES[1:], more)
-        ignored_if_empty = (
-            "stopping_criteria",
-            "synced_gpus",
-        )  # refused where they ask for something
-        asking = {
-            k: v for k, v in options.items() if v is not None and (k not in ignored_if_empty or v)
-        }
-        return to_torch(self.common(inputs, asking))
+        options = {k: v for k, v in options.items() if v is not None}
+        for name in REFUSED & {*options}:
+            if not options[name]:
+                del options[name]
+        return to_torch(self.common(inputs, options))
 
 
 def standin(model: Model, front: type, *behind: type, **attributes: Any) -> Any:
