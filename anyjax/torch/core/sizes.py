@@ -13,16 +13,24 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
 import jax
 import torch
 
-from anyjax.private_names import Inconclusive
 from anyjax.torch.core import current_trace, diagnostics, private
-from anyjax.torch.core.lengths import Lengths, decided
+from anyjax.torch.core.lengths import decided
+from anyjax.torch.core.size_bounds import (
+    EXTREMES,
+    FINE,
+    at_least,
+    extreme,
+    lengths,
+    product,
+    ratio,
+    whole,
+)
 from anyjax.typing import PyTree
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
@@ -64,6 +72,7 @@ class Node:
     Attributes:
       value: an int, a bool or a symbolic dimension; None for a condition that the sizes decide.
       condition, opposite: such a condition, and whether it is meant not to hold.
+      ratio: a float as (size, denominator), where it is exactly that.
     """
 
     def __init__(
@@ -72,8 +81,9 @@ class Node:
         text: str = "",
         condition: Condition | None = None,
         opposite: bool = False,
+        ratio: tuple[Size, int] | None = None,
     ):
-        self.value, self.text = value, text or str(value)
+        self.value, self.text, self.ratio = value, text or str(value), ratio
         self.condition, self.opposite = condition, opposite
 
     shape_env, expr = Environment(), property(lambda self: self)
@@ -116,13 +126,23 @@ class Node:
         """Returns the number, where code cannot do without."""
         raise diagnostics.unknown_size(f"{self.text} as a float")
 
+    def exact(self) -> tuple[Size, int] | None:
+        """Returns a number as (size, denominator), where it is exactly that."""
+        if isinstance(self.value, float):
+            return ratio(self.value)
+        return (self.value, 1) if self.is_int() else self.ratio
+
     def sym_float(self) -> Node:
         """Returns a size as a float, a number of the program."""
-        return self if self.is_float() else Node(_float(self.value), self.text)
+        new = lambda: Node(_float(self.value), self.text, ratio=self.exact())
+        return self if self.is_float() else new()
 
     def truediv(self, other: Node) -> Node:
         """Divides: a number of the program."""
-        return Node(_float(self.value) / _float(other.value), f"({self.text}) / ({other.text})")
+        out = Node(_float(self.value) / _float(other.value), f"({self.text}) / ({other.text})")
+        if isinstance(other.value, (int, float)) and other.value in range(1, FINE):
+            out.ratio = product(self.exact(), (1, int(other.value)))
+        return out
 
     int_, float_ = guard_int, guard_float
     int_truediv = float_truediv = truediv
@@ -163,46 +183,10 @@ class Node:
     sym_ite = lambda self, yes, no: yes if self.guard_bool() else no
 
 
-def at_least(size: Size, least: int) -> bool | None:
-    """Returns whether a size is at least so large; None if some of its values are.
-
-    Example:
-      >>> (length,) = jax.export.symbolic_shape("length", constraints=["length >= 4"])
-      >>> at_least(length, 2), at_least(length - length, 1), at_least(length, 5)
-      (True, False, None)
-    """
-    if decided(size):
-        low, high = lengths().interval(size)
-        return at_least(low, least) or (None if at_least(high, least) is not False else False)
-    try:
-        return bool(size >= least)
-    except Inconclusive:
-        return None
-
-
-def lengths() -> Lengths:
-    """Returns the lengths that values of the trace decide."""
-    return current_trace.trace().lengths
-
-
-EXTREMES: dict[str, Callable] = {"max": jax.core.max_dim, "min": jax.core.min_dim}
-
-
-def extreme(name: str, x: Size, y: Size) -> Size:
-    """Returns the larger ("max") or the smaller ("min") of two."""
-    if not decided(x - y):
-        return EXTREMES[name](x, y)
-    if at_least(x - y, 0):
-        return x if name == "max" else y
-    if at_least(y - x, 0):
-        return y if name == "max" else x
-    return private.unsimplified(name, x, y)
-
-
 def _extreme_for(frame: FrameType, name: str, x: Size, y: Size) -> Node:
     """Returns what code gets; torch's kernels ask for strides, for which a length is at least 1."""
-    function = partial(extreme, name) if frame.f_code.co_name == f"sym_{name}" else EXTREMES[name]
-    return Node(function(x, y))
+    is_codes = frame.f_code.co_name in (f"sym_{name}", "binary_magic_impl")  # torch.sym_max of both
+    return Node(extreme(name, x, y) if is_codes else EXTREMES[name](x, y))
 
 
 def _float(value: Any) -> Any:
@@ -253,7 +237,10 @@ def _computed(function: Callable) -> Callable[..., Node]:
         numbers = [x.value for x in (self, *others)]
         if any(isinstance(x, (float, jax.Array)) for x in numbers):
             text = ", ".join(x.text for x in (self, *others))  # two floats of one text are one
-            return Node(function(*map(_float, numbers)), f"{function.__name__}({text})")
+            out = Node(function(*map(_float, numbers)), f"{function.__name__}({text})")
+            if function is operator.mul:
+                out.ratio = product(*(x.exact() for x in (self, *others)))
+            return out
         return Node(function(*numbers))
 
     return compute
@@ -301,6 +288,18 @@ def _bits(self: Node, *others: Node) -> Node:
     raise diagnostics.unknown_size(f"a bit of {self.text}")
 
 
+def _whole(name: str) -> Callable[[Node], Node]:
+    """An integer of a float that sizes make: a size, where that is known to be exact."""
+
+    def compute(self: Node, digits: int | None = None) -> Node:
+        size = self.value if self.is_int() else self.ratio and whole(*self.ratio, name)
+        if size is None:
+            raise diagnostics.unknown_size(f"{name} of {self.text}")
+        return Node(size)
+
+    return compute
+
+
 _ARITHMETIC: dict[str, Callable] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": operator.mod,
     "floordiv": operator.floordiv, "int_floordiv": operator.floordiv, "neg": operator.neg,
@@ -309,6 +308,8 @@ _ARITHMETIC: dict[str, Callable] = {
 }  # fmt: skip
 for _name, _function in _ARITHMETIC.items():
     setattr(Node, _name, _computed(_function))
+for _name in ("floor", "ceil", "trunc", "round"):
+    setattr(Node, _name, _whole(_name))
 for _name in ("bitwise_xor", "lshift", "rshift"):
     setattr(Node, _name, _bits)
 for _name in ("str", "_graph_repr"):

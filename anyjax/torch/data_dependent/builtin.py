@@ -20,7 +20,7 @@ import torch
 from anyjax.torch.core.current_trace import SERVED, Restart
 
 # What asks a size, and the functions that may have called it.
-ASKS = {"__bool__": ("min", "max"), "__index__": ("len",), "__int__": ("int",)}
+ASKS = {"__bool__": ("min", "max"), "__index__": ("len", "float"), "__int__": ("int",)}
 TAKES_INT = {"isinstance", "issubclass", "map"}  # which the other ``int`` serves, too
 
 
@@ -59,6 +59,8 @@ def needed() -> Needed | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name not in ASKS:
         frame = frame.f_back
+    while frame is not None and frame.f_back is not None and frame.f_back.f_code.co_name in ASKS:
+        frame = frame.f_back  # a float's own int(), by that of a size
     if frame is None or frame.f_back is None:
         return None
     functions, frame = ASKS[frame.f_code.co_name], frame.f_back
@@ -74,7 +76,7 @@ def replaceable(module: dict, name: str) -> bool:
     library = module.get("__name__", "").partition(".")[0]
     if library in ("torch", "anyjax") or name in module:
         return False
-    return name != "int" or not is_a_value(_text(module))
+    return name not in ("int", "float") or not is_a_value(_text(module), name)
 
 
 def _text(module: dict) -> str:
@@ -86,7 +88,7 @@ def _text(module: dict) -> str:
         return ""
 
 
-def is_a_value(text: str) -> bool:
+def is_a_value(text: str, name: str = "int") -> bool:
     """Returns whether code has ``int`` for a dtype or compares it, which another one would not be.
 
     Example:
@@ -105,7 +107,7 @@ def is_a_value(text: str) -> bool:
                 values.append(value)
             case ast.Dict(keys=keys, values=items):
                 values += [*keys, *items]
-    return any(isinstance(x, ast.Name) and x.id == "int" for x in values)
+    return any(isinstance(x, ast.Name) and x.id == name for x in values)
 
 
 def _extreme(builtin: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,12 +123,26 @@ def _extreme(builtin: Callable[..., Any], of_sizes: Callable[..., Any]) -> Calla
     return extreme
 
 
+class _FloatKind(type):
+    def __call__(cls, *args: Any) -> Any:
+        is_size = len(args) == 1 and isinstance(args[0], (torch.SymInt, torch.SymFloat))
+        return torch.sym_float(args[0]) if is_size else float(*args)
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, (float, torch.SymFloat))
+
+
+class Float(float, metaclass=_FloatKind):
+    """Gives numbers of a program for its sizes."""
+
+
 def length(x: Sized) -> int:
     """Returns how many elements there are; of a tensor the size of its first dimension."""
     return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() else len(x)
 
 
 OTHERS: dict[str, Any] = {
+    "float": Float,
     "len": length,
     "min": _extreme(min, torch.sym_min),
     "max": _extreme(max, torch.sym_max),

@@ -45,7 +45,7 @@ class Most(NamedTuple):
 
 
 def _is_size(*args: Any) -> bool:
-    return len(args) == 1 and isinstance(args[0], torch.SymInt)
+    return len(args) == 1 and isinstance(args[0], (torch.SymInt, torch.SymFloat))
 
 
 class _Kind(type):
@@ -54,7 +54,7 @@ class _Kind(type):
             size = size_of(args[0])
             if size is not None:
                 return size
-        return args[0] if _is_size(*args) else int(*args, **kwargs)
+        return torch.sym_int(args[0]) if _is_size(*args) else int(*args, **kwargs)
 
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, (int, torch.SymInt))

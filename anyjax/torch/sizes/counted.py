@@ -19,6 +19,7 @@ from anyjax.torch.core import current_trace, sizes
 from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.lengths import Lengths, Size, decided
 from anyjax.torch.core.lifting import array_of
+from anyjax.torch.core.size_bounds import at_least
 from anyjax.torch.core.tensor import JaxTensor
 
 Dim: TypeAlias = "tuple[Size, ...]"
@@ -79,7 +80,7 @@ class Sizes:
         """Returns how many elements the program has, as torch code has sizes."""
         if decided(size):
             low, size = self.lengths.interval(size)
-            if sizes.at_least(low, 0) is False:  # of int(lengths.max()) nothing says how large
+            if at_least(low, 0) is False:  # of int(lengths.max()) nothing says how large
                 raise Unserved("a size that nothing bounds, or that may be below 0")
         return sizes.to_torch((size,))[0]
 

@@ -13,6 +13,7 @@ from anyjax.torch.core.dtypes import to_jax
 from anyjax.torch.core.lengths import Length, decided
 from anyjax.torch.core.lifting import array_of
 from anyjax.torch.core.private import OpOverload
+from anyjax.torch.core.size_bounds import extreme
 from anyjax.torch.core.tensor import CountedTensor, JaxTensor
 from anyjax.torch.data_dependent import int64, sizes_of_values
 from anyjax.torch.lowering.run import Run
@@ -133,7 +134,7 @@ def bincount(
             run.conditions.append(array_of(greatest) <= minlength)
     else:
         size = sizes_of_values.size_of(greatest)
-    length = sizes.extreme("max", sizes.to_jax(minlength), sizes.to_jax(size))
+    length = extreme("max", sizes.to_jax(minlength), sizes.to_jax(size))
     size_of_all = Sizes(run.lengths).padded(length)
 
     def counted() -> torch.Tensor:

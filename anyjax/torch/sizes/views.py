@@ -13,7 +13,8 @@ from jax import lax
 
 from anyjax.torch.core.lengths import Size, decided
 from anyjax.torch.core.lifting import array_of
-from anyjax.torch.core.sizes import at_least, extreme, to_jax
+from anyjax.torch.core.size_bounds import at_least, extreme
+from anyjax.torch.core.sizes import to_jax
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.sizes.call import Call, Operand, Rule, counted, known, static
 from anyjax.torch.sizes.counted import (
@@ -326,7 +327,10 @@ def pad(call: Call, x: Counted, pads: Sequence[Size], value: float = 0) -> Count
     axes = [len(x.dims) - 1 - i // 2 for i, n in enumerate(pads) if n != 0]
     x = call.simple(x, *axes)
     dims = tuple(call.dims[i] if i in axes else dim for i, dim in enumerate(x.dims))
-    return Counted(call.run(call.sizes.fill(x, value, axes), pads, value), dims)
+    out = call.run(call.sizes.fill(x, value, axes), pads, value)
+    for axis, length in zip(axes, call.sizes.shape([dims[axis] for axis in axes])):
+        out = out.narrow(axis, 0, length)  # as many as values decide may stand behind what counts
+    return Counted(out, dims)
 
 
 def flip(call: Call, x: Counted, dims: Sequence[int]) -> Counted:

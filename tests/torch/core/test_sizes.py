@@ -147,8 +147,12 @@ def test_a_size_that_is_needed_as_a_number_names_the_line_and_the_way_out():
     message = r"the number b [^$]*symbolic[^$]*test_sizes.py:\d+[^$]*constraints"
     with pytest.raises(DataDependent, match=message):
         exported(rows, "b, 3")
-    with pytest.raises(DataDependent, match="the number b is needed"):
-        exported(lambda x: x * float(x.shape[0]), "b, 3")
+
+
+def test_floats_of_sizes_are_numbers_of_the_program():
+    model, program = exported(lambda x: x * float(x.shape[0]), "b, 3")
+    x = np.ones((4, 3), np.float32)
+    assert_close(program.call(model.params, x), 4 * x)
 
 
 def test_roots_of_sizes_are_numbers_of_the_program():

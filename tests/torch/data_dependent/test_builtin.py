@@ -1,11 +1,15 @@
 """Functions of Python's own on sizes that values, or a saved program, leave open."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 import anyjax
+from anyjax.errors import DataDependent
 from tests.tolerance import assert_close
 
 X = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
@@ -58,3 +62,30 @@ def test_sizes_of_a_saved_program(rows, tmp_path):
     got = anyjax.load(tmp_path / "saved")(X[:rows])
     assert_close(got[0], X[: min(rows, 4)].sum(0))
     assert got[1].shape == (max(rows, 3),)
+
+
+def halves(x, limit):
+    rows = x[x[:, 0] > limit]
+    count = int(len(rows) * 0.5), math.ceil(len(rows) / 2), math.floor(float(len(rows)) / 4)
+    return rows[: count[0]].sum(0), rows[count[1] :].sum(0), rows[: count[2]].sum(0)
+
+
+def a_mean_of_none(x, limit):
+    rows = x[x[:, 0] > limit]
+    both = rows.sum(0) / max(len(rows), 1), rows.sum(0) / float(torch.sym_max(len(rows), 1))
+    return *both, F.pad(rows, (0, 0, 0, 10 - len(rows)))
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("function", [halves, a_mean_of_none])
+def test_numbers_of_sizes(function, limit):
+    got = jax.jit(anyjax.from_torch(function).apply)({}, X, np.float32(limit))
+    for value, want in zip(got, function(torch.from_numpy(X), limit), strict=True):
+        assert_close(value, want.numpy(), reduction=32)
+
+
+@pytest.mark.parametrize("number", [lambda n: int(n * 0.1), lambda n: round(n * 0.5)])
+def test_numbers_that_floats_do_not_have_exactly(number):
+    function = lambda x: x[: number(len(x[x[:, 0] > 0]))]
+    with pytest.raises(DataDependent):
+        jax.jit(anyjax.from_torch(function).apply)({}, X)
