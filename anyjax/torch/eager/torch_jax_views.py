@@ -38,6 +38,10 @@ def torch_view_elem(value: object) -> Any:
     stays.
 
     Without ``jax_enable_x64``, integers of 32 bits are ``torch.int64``, as torch code expects.
+
+    Example:
+      >>> torch_view_elem(jax.numpy.arange(2)).dtype, torch_view_elem(np.dtype("float16"))
+      (torch.int64, torch.float16)
     """
     if isinstance(value, jax.Array):
         return EagerTensor(value)
@@ -65,6 +69,10 @@ def jax_view_elem(value: Any) -> Any:
 
     Raises:
       Unsupported: a tensor is not on JAX.
+
+    Example:
+      >>> jax_view_elem(torch.bfloat16), jax_view_elem("text")
+      (dtype(bfloat16), 'text')
     """
     if isinstance(value, EagerTensor):
         return value.jax()
@@ -237,6 +245,13 @@ def jax_shard_map(
     Args:
       torch_function: takes and returns tensors, the part of one device.
       kwargs_for_jax_shard_map: its options, such as ``mesh``, ``in_specs`` and ``out_specs``.
+
+    Example:
+      >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> options = {"mesh": mesh, "in_specs": jax.P("x"), "out_specs": jax.P("x")}
+      >>> total = jax_shard_map(lambda part: part.sum()[None], options)
+      >>> total(torch_view(jax.numpy.arange(4.0))).tolist()  # of the part of each device
+      [1.0, 5.0]
     """
     return wrap_jax_jit(torch_function, jax.shard_map, kwargs_for_jax_shard_map)
 
@@ -263,5 +278,11 @@ def gradient_checkpoint(
     Args:
       torch_function: takes and returns tensors.
       kwargs: options of ``jax.checkpoint``, such as ``policy``.
+
+    Example:
+      >>> square = gradient_checkpoint(lambda x: (x**2).sum())
+      >>> value, grad = jax_value_and_grad(square)(torch_view(jax.numpy.ones(2)))
+      >>> grad.tolist()
+      [2.0, 2.0]
     """
     return wrap_jax_jit(torch_function, jax.checkpoint, kwargs)
