@@ -14,7 +14,7 @@ from anyjax.torch.eager.environment import mapped
 from anyjax.typing import Output
 
 
-def save_checkpoint(state: Mapping[str, Any], path: str, step: int) -> None:
+def save_checkpoint(state: Mapping[str, object], path: str, step: int) -> None:
     """Writes a pytree of tensors and arrays.
 
     Args:

@@ -29,18 +29,16 @@ ANY = {"Source.module", "Source.as_array", "Source.write_back", "SourceBase.as_a
 
 # Names that editors show without an example: of an alias they show what it stands for.
 WITHOUT_EXAMPLE = {"anyjax.typing.ArrayLike"}
-# Parameters that are Any: objects of frameworks that checkers do not see through (TensorFlow's, a
-# tokenizer, a sharding or a tree of them), batches, whose class the loss knows, and values of both.
+# Parameters that are Any: objects of frameworks that checkers do not see through (TensorFlow's,
+# operators), what stands on a floor above, functions of batches, whose class they know, and what
+# `generate(model, **batch)` would be refused for.
 ANY_PARAMETERS = {
-    "Model.save": {"generate"}, "convert": {"source"}, "static": {"model"},
-    "from_tensorflow": {"source", "inputs", "outputs"}, "generate": {"streamer", "tokenizer"},
-    "parallel.estimate": {"step", "state"}, "tensorflow.convert_from_restored": {"tf_func"},
-    "tensorflow.split_preprocessing": {"source"}, "torch.interop.jax_view_elem": {"value"},
-    "torch.interop.wrap_jax_jit": {"jax_jit_func"}, "torchax.save_checkpoint": {"state"},
-    "source.Source.tapped": {"tap"}, "table.Table.update": {"rows"},
-    "train.evaluate": {"batches", "metric_fn"}, "train.fit": {"batches", "sharding"},
-    "train.losses.causal_lm": {"batch"}, "train.make_step": {"loss_fn"},
-    "train.model_loss": {"batch"}, "train.prefetch": {"sharding"},
+    "convert": {"source"}, "static": {"model"}, "from_tensorflow": {"source"},
+    "generate": {"streamer", "tokenizer"}, "parallel.estimate": {"step", "state"},
+    "tensorflow.convert_from_restored": {"tf_func"}, "tensorflow.split_preprocessing": {"source"},
+    "torch.interop.jax_view_elem": {"value"}, "source.Source.tapped": {"tap"},
+    "table.Table.update": {"rows"}, "train.evaluate": {"metric_fn"},
+    "train.make_step": {"loss_fn"},
 }  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def _on_arrays(function: Callable[..., object], args: PyTree, kwargs: PyTree) ->
 
 def wrap_jax_jit(
     torch_function: Callable[..., object],
-    jax_jit_func: Callable[..., Any] = jax.jit,
+    jax_jit_func: Callable[..., Callable[..., object]] = jax.jit,
     kwargs_for_jax: Mapping[str, object] | None = None,
 ) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that a transformation of JAX was applied to.
