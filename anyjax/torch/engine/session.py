@@ -27,6 +27,7 @@ from anyjax.torch.compat import (
     torch_distributions,
     torch_functions,
     torch_random,
+    torchvision_detectors,
 )
 from anyjax.torch.compat.patches import checked, patched, uncompiled
 from anyjax.torch.core import autocast, current_trace, dispatcher, private
@@ -44,6 +45,7 @@ REGISTERED = (
     torch_distributions,
     torch_functions,
     torch_random,
+    torchvision_detectors,
 )
 LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
