@@ -48,8 +48,8 @@ RATIO = re.compile(r"\b0\.\d+ of (?:its|the) (?:time|cycles)|\b\d[\d.]* times (?
 
 
 def test_counts_come_from_the_results():
-    """No page says by hand how many types or operators pass: docs/proof has that. Shares of time are
-    in benchmarks/README.md alone, with their commands.
+    """No page says by hand how many types or operators pass: docs/proof has that. Shares of a time
+    are in benchmarks/README.md alone, with their commands.
     """
     written = [x for x in (ROOT / "docs").rglob("*.md") if x.parts[-2] != "proof"]
     written = [x for x in written if not x.name.startswith("ops")]  # which `make ops` writes
