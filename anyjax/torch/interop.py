@@ -75,6 +75,9 @@ def j2t_autograd(
       fn: takes and returns any pytrees of arrays.
       call_jax: torchax's way to run JAX elsewhere; there is no other here than ``call_jax``.
 
+    Raises:
+      Unsupported: another ``call_jax`` is given.
+
     Example:
       >>> import jax.numpy as jnp, torch
       >>> x = to_jax(torch.tensor([3.0, 4.0], requires_grad=True))
@@ -97,7 +100,13 @@ jit = jax_jit
 def fori_loop(
     lower: object, upper: object, body_fun: Callable[..., object], init_val: object, **options: Any
 ) -> TorchOutput:
-    """Returns what ``jax.lax.fori_loop`` does, of a function ``body_fun(i, tensors) -> tensors``.
+    """Returns what ``jax.lax.fori_loop`` does with tensors.
+
+    Args:
+      lower, upper: the first ``i`` and the one after the last: numbers, or integer tensors ().
+      body_fun: ``body_fun(i, value) -> value``, which keeps shapes and dtypes.
+      init_val: a pytree of tensors.
+      **options: those of JAX, such as ``unroll``.
 
     Example:
       >>> x = to_jax(torch.ones(2))
@@ -108,7 +117,11 @@ def fori_loop(
 
 
 def remat(fun: Callable[..., object], **options: Any) -> Callable[..., TorchOutput]:
-    """Returns a function of tensors under ``jax.checkpoint``, with its options.
+    """Returns a function of tensors under ``jax.checkpoint``.
+
+    Args:
+      fun: takes and returns pytrees of tensors.
+      **options: those of JAX, such as ``policy``.
 
     Example:
       >>> x = to_jax(torch.ones(2))
@@ -189,6 +202,10 @@ def compile(
 
 def compile(function: torch.nn.Module | Callable[..., object], options: None = None) -> Any:
     """Returns a module as a ``JittableModule``, and a function as ``jax_jit`` does.
+
+    Args:
+      function: a module, or a function of pytrees of tensors.
+      options: without meaning: there are none here.
 
     Example:
       >>> compile(torch.nn.Linear(3, 2))(to_jax(torch.ones(4, 3))).shape

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import get_overloads
 
@@ -141,6 +142,17 @@ def test_parameters_are_any_where_no_type_can_be_said(frameworks):
             wide = {x.name for x in named if re.search(r"\bAny\b", str(x.annotation))}
             loose |= {name.removeprefix("anyjax."): wide} if wide else {}
     assert loose == ANY_PARAMETERS
+
+
+def test_what_a_function_raises_is_in_its_docstring(frameworks):
+    silent = set()
+    for name, function in documented().items():
+        if inspect.isfunction(function := inspect.unwrap(getattr(function, "fget", function))):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+            calls = [x.exc for x in ast.walk(tree) if isinstance(x, ast.Raise)]
+            errors = any(isinstance(x, ast.Call) for x in calls)
+            silent |= {name} if errors and "Raises" not in inspect.getdoc(function) else set()
+    assert silent == set()
 
 
 def test_every_public_name_has_an_example(frameworks):

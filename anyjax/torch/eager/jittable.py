@@ -107,6 +107,12 @@ class JittableModule(torch.nn.Module):
     ) -> TorchOutput:  # fmt: skip
         """Calls a method, or a function of the module, with these params and buffers.
 
+        Args:
+          method_or_name: "forward", another method's name, or ``function(module, *args)``.
+          params, buffers: tensors on JAX by name, those of the module in the place of missing ones.
+          *args: of the method.
+          **kwargs: the same, by name.
+
         Example:
           >>> model = anyjax.torch.interop.JittableModule(torch.nn.Linear(3, 2, bias=False))
           >>> x, params = to_jax(torch.ones(1, 3)), {"weight": to_jax(torch.ones(2, 3))}

@@ -169,6 +169,11 @@ def wrap_jax_jit(
     Where the transformation is ``jax.jit`` or ``jax.checkpoint``, each call brings a seed of
     torch's generator along, so that no call repeats the random numbers of another.
 
+    Args:
+      torch_function: takes and returns pytrees of tensors.
+      jax_jit_func: the transformation, which takes a function of arrays.
+      kwargs_for_jax: its options.
+
     Example:
       >>> import jax.numpy as jnp, torch
       >>> double = wrap_jax_jit(lambda x: x + x, jax.jit)
@@ -261,6 +266,10 @@ def jax_value_and_grad(
     kwargs_for_value_and_grad: Mapping[str, object] | None = None,
 ) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that gives a value and, by JAX, its gradients.
+
+    Args:
+      torch_function: takes pytrees of tensors and returns a float (), or what ``has_aux`` says.
+      kwargs_for_value_and_grad: options of ``jax.value_and_grad``, such as ``argnums``.
 
     Example:
       >>> value, grad = jax_value_and_grad(lambda x: (x**2).sum())(torch_view(jax.numpy.ones(2)))
