@@ -38,7 +38,7 @@ from anyjax.torch.data_dependent.split_of_concat import CUTS, PackedConstants, n
 from anyjax.torch.engine.callback import call_torch
 from anyjax.torch.engine.compare_cache import SameMasks
 from anyjax.torch.engine.constants import LARGE, constant, outgrown, size_like
-from anyjax.torch.engine.generators import Generators
+from anyjax.torch.engine.generators import TORCHS, Generators
 from anyjax.torch.engine.missing import Missing
 from anyjax.torch.lowering.fallback import fallback
 from anyjax.torch.lowering.run import Run, Step
@@ -77,7 +77,7 @@ class Trace(Run, private.TorchDispatchMode):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
         self.callback, self.missing = callback, Missing()
-        self.torch_state = torch.default_generator.get_state()
+        self.torch_state = TORCHS.get_state()
         self.paths: dict[int, str] = {}
         self.module_path = ""
         self.mode: Any = None
