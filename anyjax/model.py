@@ -287,7 +287,7 @@ class Model:
         shapes: Mapping[str, str] | None = None,
         constraints: Sequence[str] = (),
         platforms: Sequence[str] = saved.PLATFORMS,
-        generate: Mapping[str, Any] | None = None,
+        generate: Mapping[str, object] | None = None,
         executables: bool | Sequence[str] = False,
         **kwargs: Any,
     ) -> None:

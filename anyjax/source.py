@@ -58,7 +58,20 @@ class SourceCache:
 
 
 class Source(Protocol):
-    """A hashable callable that JAX can trace, with params and state as its first arguments."""
+    """A hashable callable that JAX can trace, with params and state as its first arguments.
+
+    Example:
+      >>> import torch
+      >>> model = anyjax.from_torch(torch.nn.Linear(3, 2))
+      >>> source = model.source
+      >>> source.framework, source.name, source.positional, source.training
+      ('torch', 'Linear', ['input'], (True,))
+      >>> source.in_mode(False).training, source.as_array(torch.ones(2)).dtype
+      ((False,), dtype('float32'))
+      >>> source.write_back(model.params, model.state)
+      Linear(in_features=3, out_features=2, bias=True)
+      >>> source.compiled(model.params, model.state, (np.ones((1, 3)),), {})  # none: not loaded
+    """
 
     @property
     def framework(self) -> str: ...
@@ -87,11 +100,41 @@ class Source(Protocol):
     def compiled(
         self, params: Arrays, state: Arrays, args: tuple[object, ...], kwargs: dict[str, object],
         rng: jax.Array | None = None,
-    ) -> Result | None: ...  # fmt: skip
-    def in_mode(self, training: bool) -> Source: ...
-    def as_array(self, leaf: object) -> Any: ...
-    def tapped(self, tap: Any) -> Source: ...
-    def write_back(self, params: Arrays, state: Arrays) -> Any: ...
+    ) -> Result | None:  # fmt: skip
+        """Returns (output, writes) of a program that is compiled already, None without one."""
+
+    def in_mode(self, training: bool) -> Source:
+        """Returns the source for training or for evaluation.
+
+        Raises:
+          Unsupported: it has one mode.
+        """
+
+    def as_array(self, leaf: object) -> Any:
+        """Returns an input leaf as JAX takes it, others than arrays as they are.
+
+        Raises:
+          WrongArguments: it is an array that would lose something.
+        """
+
+    def tapped(self, tap: Any) -> Source:
+        """Returns the source with a tap on its modules, which reads or replaces what they return.
+
+        Example:
+          >>> import torch
+          >>> model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Tanh()))
+          >>> edited = anyjax.transforms.edit(model, {"0": lambda y: 0 * y})
+          >>> [tap.pattern for tap in edited.source.taps]  # by tapped
+          ['0']
+        """
+
+    def write_back(self, params: Arrays, state: Arrays) -> Any:
+        """Returns the source framework's own model with these params and state.
+
+        Raises:
+          Unsupported: there is none.
+        """
+
     def initial(
         self, params: Arrays, state: Arrays, rng: jax.Array, build: Any = None
     ) -> dict[str, jax.Array]: ...
@@ -99,10 +142,19 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SourceBase:
-    """The base of all sources.
+    """The base of all sources: what a frontend has to say besides is in this example.
 
     Attributes:
       layouts: names of arguments whose values are part of its programs.
+
+    Example:
+      >>> class Scaling(SourceBase):
+      ...     framework, name, training, module = "mine", "scaling", False, None
+      ...     signature = inspect.signature(lambda x: x)
+      ...     def __call__(self, params, state, args, kwargs, rng=None):
+      ...         return params["scale"] * args[0], {}  # the output, what was written
+      >>> anyjax.Model({"scale": np.float32(2)}, {}, Scaling())(np.ones(2))
+      Array([2., 2.], dtype=float32)
     """
 
     layouts: ClassVar[frozenset[str]] = frozenset()

@@ -29,7 +29,12 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Param:
-    """One argument of an operator; ``kind`` is "array", "arrays", "dtype", "dropped" or "value"."""
+    """One argument of an operator; ``kind`` is "array", "arrays", "dtype", "dropped" or "value".
+
+    Example:
+      >>> Param("dim", "value", default=-1).default
+      -1
+    """
 
     name: str
     kind: str
@@ -38,7 +43,13 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A schema: ``writes`` names the arguments that are written, ``random`` asks for a key."""
+    """A schema: ``writes`` names the arguments that are written, ``random`` asks for a key.
+
+    Example:
+      >>> params = Param("x", "array"), Param("p", "value", 0.5), Param("device", "dropped")
+      >>> Signature("dropout", params, "dropout(x, p, device)", random=True).kept
+      ['rng', 'x', 'p']
+    """
 
     name: str
     params: tuple[Param, ...]
@@ -118,6 +129,14 @@ class Table(Mapping[Any, Row]):
     def deferred(self) -> Iterator[None]:
         """Defers rows that are added in here until one of their operators is met: reading all of
         torch's schemas takes as long as tracing a model. A test reads all of them.
+
+        Example:
+          >>> read = lambda op: Signature(op, (Param("x", "array"),), f"{op}(x)")
+          >>> table = Table("toy", read, lambda key: [key])
+          >>> with table.deferred():
+          ...     table.update({"neg": lambda x: -x})  # reads no schema
+          >>> table.find("neg").signature.text
+          'neg(x)'
         """
         self._deferring = True
         try:
@@ -126,7 +145,18 @@ class Table(Mapping[Any, Row]):
             self._deferring = False
 
     def lowers(self, *keys: Any) -> Callable[[F], F]:
-        """Makes a function the lowering of these operators, as a decorator."""
+        """Makes a function the lowering of these operators, as a decorator.
+
+        Raises:
+          TableError: an operator is unknown, or its schema has other parameters.
+
+        Example:
+          >>> @anyjax.stablehlo.lowers("mine.double")
+          ... def double(x):
+          ...     return 2 * x
+          >>> double(3)
+          6
+        """
 
         def add(function: F) -> F:
             self.update(dict.fromkeys(keys, function))
@@ -139,6 +169,16 @@ class Table(Mapping[Any, Row]):
 
         A key that is a string names an operator that may not be registered yet; ``find`` adds the
         row when it is met.
+
+        Raises:
+          TableError: a schema has other parameters than its lowering.
+
+        Example:
+          >>> read = lambda op: Signature(op, (Param("x", "array"),), f"{op}(x)")
+          >>> table = Table("toy", read, lambda key: [key])
+          >>> table.update({"neg": lambda x: -x, "twice": lambda x: 2 * x})
+          >>> [table[op].lowering(3) for op in table]
+          [-3, 6]
         """
         for key, function in rows.items():
             if isinstance(key, str) and key not in self.overloads(key):

@@ -67,7 +67,12 @@ class Output(OfArrays):
 
 
 class TorchOutput(OfTensors):
-    """The result of torch code on JAX arrays: an Output with ``torch.Tensor`` for ``jax.Array``."""
+    """The result of torch code on JAX arrays: an Output with ``torch.Tensor`` for ``jax.Array``.
+
+    Example:
+      >>> isinstance(3, TorchOutput)  # a checker at runtime is told nothing
+      True
+    """
 
 
 if not TYPE_CHECKING:

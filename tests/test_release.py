@@ -53,3 +53,9 @@ def test_the_start_page_has_each_extra(page):
     named = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
     extras = {*PROJECT["optional-dependencies"]} - {"dev", "docs", "all"}
     assert extras <= named and '".[all]"' in text
+
+
+def test_each_extra_has_a_probe():
+    probes = {file.stem for file in (ROOT / "release" / "probes").glob("*.py")}
+    extras = {*PROJECT["optional-dependencies"]} - {"dev", "docs"}
+    assert probes == extras | {"core", "frontends"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from anyjax.cli import _tokenizer
-from anyjax.errors import BadCheckpoint, WrongValue
+from anyjax.errors import BadCheckpoint, MissingDependency, WrongValue
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,7 @@ def batch_of(folder: Path, prompt: Prompt) -> tuple[Arrays, Any]:
 
     Raises:
       BadCheckpoint: the folder holds no processor, or one of other things.
+      MissingDependency: the processor needs a package that is not installed.
       WrongValue: a file is no picture or sound.
     """
     processor: Any = _processor(folder)
@@ -66,6 +68,14 @@ def _processor(folder: Path) -> Any:
             where=str(folder),
             why=" ".join(str(error).split())[:200],
             do="add preprocessor_config.json or processor_config.json, which the model came with",
+        ) from None
+    except ImportError as error:
+        named = re.search(r"(\w+) requires the (\w+) library", str(error))
+        reader, package = named.groups() if named else ("transformers", error.name or str(error))
+        raise MissingDependency(
+            f"{reader} of {folder.name} needs the package {package.lower()}",
+            why="it reads pictures, videos or sounds with it",
+            do=f"pip install {package.lower()}",
         ) from None
 
 

@@ -32,6 +32,23 @@ class Pipeline:
     Attributes:
       model: the whole call as a Model: tokens, embeddings and noise in, arrays out.
       pipeline: diffusers' own, whose tokenizers and processors run outside of programs.
+
+    Example:
+      >>> import tempfile
+      >>> blocks = {"down_block_types": ["DownBlock2D"], "up_block_types": ["UpBlock2D"]}
+      >>> unet = diffusers.UNet2DModel(8, block_out_channels=[32], layers_per_block=1, **blocks)
+      >>> pipe = anyjax.from_diffusers(diffusers.DDPMPipeline(unet, diffusers.DDPMScheduler()))
+      >>> draw = lambda params, key: pipe.apply(params, steps=2, rng=key).images
+      >>> key = jax.random.key(0)
+      >>> jax.jit(draw)(pipe.params, key).shape
+      (1, 3, 8, 8)
+      >>> pipe.inputs(steps=2)
+      {'output_type': 'pt', 'num_inference_steps': 2}
+      >>> pipe.save(folder := tempfile.mkdtemp(), steps=2, rng=key)
+      >>> anyjax.load(folder)(**pipe.inputs(steps=2), rng=key).images.shape
+      (1, 3, 8, 8)
+      >>> type(pipe.with_params(pipe.params).to_torch()).__name__
+      'DDPMPipeline'
     """
 
     model: Model

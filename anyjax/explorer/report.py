@@ -36,6 +36,14 @@ class Report:
       sharding: the division over a mesh, if one was asked for.
       notes: what a reader has to know besides.
       origin: the folder, file or name that the model is from.
+
+    Example:
+      >>> import torch
+      >>> report = anyjax.explore(anyjax.from_torch(torch.nn.Linear(3, 2)))
+      >>> report.total.params, report.dtypes, [x.name for x in report.arrays]
+      (8, {'float32': 32}, ['weight', 'bias'])
+      >>> report.as_dict()["name"], json.loads(report.to_json())["arrays"][0]["shape"]
+      ('Linear', [2, 3])
     """
 
     name: str

@@ -152,16 +152,19 @@ def _packages() -> tuple[ModuleType, ModuleType]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences warnings of jax2onnx about optional dependencies."""
-    logger = logging.getLogger("jax2onnx")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Silences warnings of jax2onnx about optional dependencies, and of the package that it writes
+    with, of each intermediate value with an open size: the file needs no types of those.
+    """
+    levels = {log: log.level for log in map(logging.getLogger, ("jax2onnx", "onnx_ir"))}
+    for log in levels:
+        log.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for log, level in levels.items():
+            log.setLevel(level)
 
 
 @contextlib.contextmanager

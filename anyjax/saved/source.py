@@ -74,7 +74,11 @@ class SavedSource(SourceBase):
         """Turns an input leaf into what JAX takes, also tensors of torch and TensorFlow."""
         if isinstance(leaf, jax.Array) or not hasattr(leaf, "__array__"):
             return leaf
-        return fitting(np.asarray(leaf.detach() if hasattr(leaf, "detach") else leaf))
+        tensor: Any = leaf.detach() if hasattr(leaf, "detach") else leaf
+        try:
+            return fitting(np.asarray(tensor))
+        except TypeError:  # torch gives numpy neither bfloat16 nor the memory of a GPU
+            return np.asarray(jax.numpy.from_dlpack(tensor.contiguous()))
 
     def in_mode(self, training: bool) -> SavedSource:
         """Returns the source if it was saved in this mode.

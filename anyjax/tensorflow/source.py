@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -201,8 +201,8 @@ def from_tensorflow(
     source: Any,
     *args: Any,
     signature: str | None = None,
-    inputs: Any = None,
-    outputs: Any = None,
+    inputs: Iterable[str] | str | None = None,
+    outputs: Iterable[str] | Mapping[str, str] | str | None = None,
     weights: bool = True,
     **kwargs: Any,
 ) -> Model:

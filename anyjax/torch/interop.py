@@ -75,6 +75,9 @@ def j2t_autograd(
       fn: takes and returns any pytrees of arrays.
       call_jax: torchax's way to run JAX elsewhere; there is no other here than ``call_jax``.
 
+    Raises:
+      Unsupported: another ``call_jax`` is given.
+
     Example:
       >>> import jax.numpy as jnp, torch
       >>> x = to_jax(torch.tensor([3.0, 4.0], requires_grad=True))
@@ -92,9 +95,56 @@ def j2t_autograd(
 
 
 jit = jax_jit
-fori_loop: Callable[..., TorchOutput] = torch_view(jax.lax.fori_loop)
-remat: Callable[..., Callable[..., TorchOutput]] = torch_view(jax.checkpoint)
-mark_sharding: Callable[..., TorchOutput] = torch_view(jax.lax.with_sharding_constraint)
+
+
+def fori_loop(
+    lower: object, upper: object, body_fun: Callable[..., object], init_val: object, **options: Any
+) -> TorchOutput:
+    """Returns what ``jax.lax.fori_loop`` does with tensors.
+
+    Args:
+      lower, upper: the first ``i`` and the one after the last: numbers, or integer tensors ().
+      body_fun: ``body_fun(i, value) -> value``, which keeps shapes and dtypes.
+      init_val: a pytree of tensors.
+      **options: those of JAX, such as ``unroll``.
+
+    Example:
+      >>> x = to_jax(torch.ones(2))
+      >>> fori_loop(0, 3, lambda i, x: x + i, x).tolist()
+      [4.0, 4.0]
+    """
+    return call_jax(jax.lax.fori_loop, lower, upper, body_fun, init_val, **options)
+
+
+def remat(fun: Callable[..., object], **options: Any) -> Callable[..., TorchOutput]:
+    """Returns a function of tensors under ``jax.checkpoint``.
+
+    Args:
+      fun: takes and returns pytrees of tensors.
+      **options: those of JAX, such as ``policy``.
+
+    Example:
+      >>> x = to_jax(torch.ones(2))
+      >>> jax_value_and_grad(remat(lambda x: (x**2).sum()))(x)[1].tolist()
+      [2.0, 2.0]
+    """
+    return call_jax(jax.checkpoint, fun, **options)
+
+
+def mark_sharding(x: object, shardings: object) -> TorchOutput:
+    """Returns tensors with a sharding, as ``jax.lax.with_sharding_constraint`` does.
+
+    Args:
+      x: a pytree of tensors.
+      shardings: one of JAX's, such as a ``NamedSharding``, or a tree of them.
+
+    Example:
+      >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> x = mark_sharding(to_jax(torch.ones(4)), jax.NamedSharding(mesh, jax.P("x")))
+      >>> x.jax().sharding.shard_shape(x.shape)
+      (2,)
+    """
+    return call_jax(jax.lax.with_sharding_constraint, x, shardings)
 
 
 def make_train_step(
@@ -109,6 +159,17 @@ def make_train_step(
       loss_fn: ``loss_fn(result, label)`` gives the loss.
       optax_optimizer: one of optax's.
       remat_policy: without meaning, as in torchax: wrap ``model_fn`` in ``gradient_checkpoint``.
+
+    Example:
+      >>> import optax
+      >>> tx, weights = optax.sgd(0.1), {"w": to_jax(torch.ones(2))}
+      >>> model = lambda weights, buffers, x: weights["w"] * x
+      >>> step = jax_jit(make_train_step(model, torch.nn.functional.mse_loss, tx))
+      >>> opt_state = call_jax(tx.init, weights)
+      >>> x, label = to_jax(torch.ones(2)), to_jax(torch.zeros(2))
+      >>> loss, weights, opt_state = step(weights, {}, opt_state, x, label)
+      >>> loss.item(), weights["w"].tolist()
+      (1.0, [0.8999999761581421, 0.8999999761581421])
     """
 
     def loss(weights: PyTree, buffers: PyTree, args: PyTree, label: PyTree) -> Any:
@@ -140,13 +201,28 @@ def compile(
 
 
 def compile(function: torch.nn.Module | Callable[..., object], options: None = None) -> Any:
-    """Returns a module as a ``JittableModule``, and a function as ``jax_jit`` does."""
+    """Returns a module as a ``JittableModule``, and a function as ``jax_jit`` does.
+
+    Args:
+      function: a module, or a function of pytrees of tensors.
+      options: without meaning: there are none here.
+
+    Example:
+      >>> compile(torch.nn.Linear(3, 2))(to_jax(torch.ones(4, 3))).shape
+      torch.Size([4, 2])
+    """
     is_module = isinstance(function, torch.nn.Module)
     return JittableModule(function) if is_module else jax_jit(function)
 
 
 def enable_globally() -> NoReturn:
-    """Raises Unsupported: nothing here is switched on for good."""
+    """Raises Unsupported: nothing here is switched on for good.
+
+    Example:
+      >>> enable_globally()
+      Traceback (most recent call last):
+      anyjax.errors.Unsupported: torchax.enable_globally()...
+    """
     raise Unsupported(
         "torchax.enable_globally()",
         where=diagnostics.where(),

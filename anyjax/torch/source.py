@@ -335,9 +335,9 @@ def from_torch(
     ``torch.autograd.grad`` inside act on the gradients that JAX takes; ``x.detach()`` does not.
     Weights are copied, large ones when torch writes to them; tied weights are one entry under their
     first name. Optimizers and schedules that a function refers to are its state, and so are the
-    weights that they own: a training step, one call of ``apply(..., mutable=True)`` each. Modules
-    that a function refers to (as a method, in its closure, in a partial) bring their weights along
-    under the name that the function knows them by.
+    weights that they own: a training step, one call of ``apply(..., mutable=True)`` each, the first
+    of which makes moments and gradients. Modules that a function refers to (as a method, in its
+    closure, in a partial) bring their weights along under the name that it knows them by.
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments. TorchScript

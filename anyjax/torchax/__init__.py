@@ -94,6 +94,11 @@ def extract_jax(
       mod: a torch module.
       env: the environment that it runs in.
       dedup_parameters, tie_weights: whether tied parameters have one name.
+
+    Example:
+      >>> states, func = extract_jax(torch.nn.Linear(3, 2))
+      >>> jax.jit(func)(states, (jnp.ones((5, 3)),)).shape, sorted(states)
+      ((5, 2), ['bias', 'weight'])
     """
     env = env or default_env()
     with made_as(tensor.Tensor):  # a copy: the module stays where it is
@@ -121,18 +126,38 @@ def extract_jax(
 
 
 def enable_globally() -> None:
-    """Enters the environment in this thread, until ``disable_globally``."""
+    """Enters the environment in this thread, until ``disable_globally``.
+
+    Example:
+      >>> enable_globally()
+      >>> torch.ones(2, device="jax").jax()
+      Array([1., 1.], dtype=float32)
+      >>> disable_globally()
+    """
     default_env().enable_torch_modes()
 
 
 def disable_globally() -> None:
-    """Leaves the environment in this thread."""
+    """Leaves the environment in this thread.
+
+    Example:
+      >>> enable_globally()
+      >>> disable_globally()
+      >>> torch.ones(2).device.type
+      'cpu'
+    """
     default_env().disable_torch_modes()
 
 
 @contextlib.contextmanager
 def disable_temporarily() -> Iterator[None]:
-    """Leaves the environment for a while."""
+    """Leaves the environment for a while.
+
+    Example:
+      >>> with default_env(), disable_temporarily():
+      ...     torch.ones(2).device.type
+      'cpu'
+    """
     enabled = default_env().enabled
     if enabled:
         disable_globally()
@@ -144,13 +169,26 @@ def disable_temporarily() -> Iterator[None]:
 
 
 def enable_accuracy_mode() -> None:
-    """Has 64-bit numbers, and products of full precision."""
+    """Has 64-bit numbers, and products of full precision, in all of this process.
+
+    Example:
+      >>> enable_accuracy_mode()
+      >>> jnp.ones(2).dtype
+      dtype('float64')
+      >>> enable_performance_mode()
+    """
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_default_matmul_precision", "highest")
 
 
 def enable_performance_mode() -> None:
-    """Has 32-bit numbers, and products of the platform's precision."""
+    """Has 32-bit numbers, and products of the platform's precision, in all of this process.
+
+    Example:
+      >>> enable_performance_mode()
+      >>> jnp.ones(2).dtype
+      dtype('float32')
+    """
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", "default")
 
@@ -163,6 +201,10 @@ class CompileOptions:
       methods_to_compile: of a module.
       jax_jit_kwargs: those of ``jax.jit``.
       mode: "jax".
+
+    Example:
+      >>> CompileOptions(methods_to_compile=["encode"], jax_jit_kwargs={"donate_argnums": 0}).mode
+      'jax'
     """
 
     methods_to_compile: list[str] = dataclasses.field(default_factory=lambda: ["forward"])
@@ -184,6 +226,14 @@ def compile(fn: Callable[..., PyTree], options: CompileOptions | None = None) ->
     Args:
       fn: a module, or a function of tensors.
       options: what to compile, and how.
+
+    Raises:
+      RuntimeError: ``options.mode`` is another one than "jax".
+
+    Example:
+      >>> with default_env():
+      ...     compile(lambda x: x * 2)(torch.ones(2, device="jax")).tolist()
+      [2.0, 2.0]
     """
     options = options or CompileOptions()
     if options.mode != "jax":

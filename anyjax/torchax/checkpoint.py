@@ -14,13 +14,19 @@ from anyjax.torch.eager.environment import mapped
 from anyjax.typing import Output
 
 
-def save_checkpoint(state: Mapping[str, Any], path: str, step: int) -> None:
+def save_checkpoint(state: Mapping[str, object], path: str, step: int) -> None:
     """Writes a pytree of tensors and arrays.
 
     Args:
       state: what to write.
       path: a folder.
       step: the number of the checkpoint.
+
+    Example:
+      >>> import tempfile, torch
+      >>> save_checkpoint({"weight": torch.ones(2)}, folder := tempfile.mkdtemp(), step=1)
+      >>> load_checkpoint(folder)
+      {'weight': Array([1., 1.], dtype=float32)}
     """
     from flax.training import checkpoints
 
@@ -36,6 +42,12 @@ def load_checkpoint(path: str) -> Output:
 
     Raises:
       FileNotFoundError: there is neither.
+
+    Example:
+      >>> import tempfile, torch
+      >>> torch.save({"weight": torch.ones(2)}, file := tempfile.mkdtemp() + "/weights.pt")
+      >>> load_checkpoint(file)
+      {'weight': Array([1., 1.], dtype=float32)}
     """
     if os.path.isfile(path):
         return mapped(interop.to_jax, torch.load(path, weights_only=False))

@@ -54,6 +54,11 @@ class JittableModule(jittable.JittableModule):
     The module inside is ``m`` itself, moved to JAX. A tensor that is set in the dicts ``params``
     and ``buffers`` is the module's from the next call on. ``params`` are those that are trained;
     ``buffers`` all other tensors, attributes among them.
+
+    Example:
+      >>> module = JittableModule(torch.nn.Linear(3, 2))
+      >>> module(torch_view(jax.numpy.ones((4, 3)))).shape, sorted(module.params)
+      (torch.Size([4, 2]), ['bias', 'weight'])
     """
 
     def __init__(

@@ -12,9 +12,12 @@ from anyjax.errors import WrongValue
 
 if TYPE_CHECKING:
     from anyjax.model import Model
+    from anyjax.typing import ArrayLike, PyTree
 
 
-def causal_lm(model: Model, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+def causal_lm(
+    model: Model, batch: Mapping[str, ArrayLike] | ArrayLike
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the mean loss of the next tokens, which a causal language model of transformers
     computes itself. Where logits are large, head, loss and gradients come in blocks of positions.
 
@@ -39,12 +42,12 @@ def causal_lm(model: Model, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]
     mask, labels = batch.get("attention_mask"), batch.get("labels")
     if labels is None:
         ids = batch["input_ids"]
-        labels = ids if mask is None else jnp.where(jnp.asarray(mask) != 0, ids, -100)
+        labels = ids if mask is None else jnp.where(jnp.asarray(mask) != 0, jnp.asarray(ids), -100)
     tokens = (jnp.asarray(labels)[..., 1:] != -100).sum()
     return model_loss(model, {**batch, "labels": labels}), {"tokens": tokens}
 
 
-def model_loss(model: Model, batch: Any) -> jax.Array:
+def model_loss(model: Model, batch: Mapping[str, PyTree]) -> jax.Array:
     """Returns the loss that the model itself computes from ``labels``, as in transformers.
 
     Args:

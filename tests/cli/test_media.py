@@ -1,6 +1,7 @@
 """Pictures and sounds on the command line, through the checkpoint's own processor."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 import anyjax
 from anyjax.cli import _media, app
-from anyjax.errors import BadCheckpoint, WrongValue
+from anyjax.errors import BadCheckpoint, MissingDependency, WrongValue
 from tests.hf.generation.test_generate_images import PICTURE, llava
 from tests.models import tiny
 
@@ -137,3 +138,15 @@ def test_rates_and_kinds_of_samples(tmp_path):
         wavfile.write(file, 8000, (wave * scale + shift).astype(dtype))
         np.testing.assert_allclose(_media.sound(str(file), 8000), wave, atol=0.02)
         assert _media.sound(str(file), 4000).shape == (400,)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_a_package_that_a_processor_needs(tmp_path):
+    tokenizer().save_pretrained(tmp_path)
+    kinds = {"processor_class": "Qwen2VLProcessor", "image_processor_type": "Qwen2VLImageProcessor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(kinds))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2_vl"}))
+    with pytest.raises(MissingDependency) as error:
+        _media.batch_of(tmp_path, _media.Prompt("what", ["picture.png"]))
+    assert "Qwen2VLVideoProcessor of" in str(error.value)
+    assert "pip install torchvision" in str(error.value)

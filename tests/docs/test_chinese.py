@@ -1,6 +1,7 @@
-"""The Chinese pages have the code and the headings of the English ones."""
+"""The Chinese pages have the code, the headings and the facts of the English ones."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,27 @@ def test_a_change_of_one_language_is_seen():
     page = english("start.md")
     assert code(page) != code(page.replace("pip install", "pip  install", 1))
     assert levels(page) != levels(page + "\n## Further\n")
+
+
+def facts(page: str) -> list[Counter[str]]:
+    """What both languages write alike: names of code, pages that are linked, numbers."""
+    text = FENCE.sub("", page)
+    names, text = re.findall(r"`([^`\n]+)`", text), re.sub(r"`[^`\n]+`", "", text)
+    pages, text = re.findall(r"\]\(([^)]+)\)", text), re.sub(r"\]\([^)]+\)", "", text)
+    files = (page.partition("#")[0].rpartition("/")[2] for page in pages)
+    return [Counter(names), Counter(files), Counter(re.findall(r"\d+(?:[.,]\d+)*", text))]
+
+
+@pytest.mark.parametrize("name", [*PAGES, "README"])
+def test_a_page_has_the_same_facts(name):
+    """An old fact in one language names what the other page does not have."""
+    if name == "README":
+        readmes = (DOCS.parent / f"README{language}.md" for language in (".zh", ""))
+        chinese, original = (page.read_text(encoding="utf-8") for page in readmes)
+        original = original.replace("README.zh.md", "README.md")  # the other language
+    else:
+        chinese, original = (DOCS / "zh" / name).read_text(encoding="utf-8"), english(name)
+    (names, *further), (own, *others) = facts(chinese), facts(original)
+    assert not own - names
+    assert not [x for x in names - own if x not in original]
+    assert [x - y for x, y in zip(others, further)] == [Counter(), Counter()]

@@ -140,3 +140,11 @@ def test_functions_of_jax_are_as_before(tmp_path):
     changed = [k for m, held in before.items() for k, x in held.items() if vars(m)[k] is not x]
     assert not changed
     assert jnp.cumsum(jnp.ones((1, 2)), 1).tolist() == [[1, 2]]
+
+
+def test_nothing_is_said_of_sizes_with_names(mlp, tmp_path, caplog):
+    """onnx_ir has a warning for each intermediate value of such a program."""
+    with caplog.at_level("WARNING"):
+        file = to_onnx(mlp, tmp_path / "mlp.onnx", X, shapes={"input": "rows, 3"})
+    assert not caplog.records
+    assert run_onnx(file, {"input": X[:2]})["output"].shape == (2, 2)

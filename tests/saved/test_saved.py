@@ -172,3 +172,10 @@ def test_a_loaded_model_inside_of_a_program_for_other_platforms(tmp_path):
     anyjax.from_torch(torch.nn.ReLU()).save(tmp_path / "m", x, platforms=("cpu",))
     with pytest.raises(Unsupported, match=r"a model that was loaded(?s:.*)give platforms="):
         exported(anyjax.load(tmp_path / "m"), ("tpu",))(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2])
+def test_tensors_of_torch_in_dtypes_that_numpy_lacks(dtype, tmp_path):
+    anyjax.from_torch(lambda x: x.float() * 2).save(tmp_path, torch.ones(3, 2).to(dtype))
+    x = torch.arange(12.0).reshape(3, 4).to(dtype)[:, ::2].requires_grad_()  # in no order of JAX's
+    np.testing.assert_array_equal(anyjax.load(tmp_path)(x), 2 * x.detach().float())

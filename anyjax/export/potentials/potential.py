@@ -41,6 +41,20 @@ class Potential:
     [2, edges], and with a cell ``shifts`` [edges, 3] in cell vectors and ``cell`` [3, 3]; without
     ``shifts`` the nearest images are meant. ``neighbor=`` takes a sparse neighbour list of jax_md
     instead of ``edge_index``. An index of no atom is padding.
+
+    Example:
+      >>> import tempfile
+      >>> def energy(pos, edge_index):
+      ...     r = (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=-1)
+      ...     return ((3 - r) ** 2).sum()
+      >>> folder, model = tempfile.mkdtemp() + "/springs", anyjax.from_torch(energy)
+      >>> anyjax.export.atoms(model, folder, cutoff=3.0, species=[1]).name
+      'springs'
+      >>> springs = anyjax.export.load_atoms(folder)
+      >>> r, edges = 2 * np.eye(3, dtype=np.float32), np.array([[0, 1], [1, 0]])
+      >>> forces = springs.properties(r, species=[1, 1, 1], edge_index=edges)["forces"]
+      >>> (100 * forces).astype(int).tolist()
+      [[48, -48, 0], [-48, 48, 0], [0, 0, 0]]
     """
 
     folder: Path

@@ -37,6 +37,13 @@ class Report:
       passes: the values of both sides.
       reproducer: writes the smallest part at fault to a folder, and returns its path.
       unit: what the parts are: "modules", or "nodes" of TensorFlow.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(3, 2)))
+      >>> report = anyjax.verify(model, np.ones((1, 3), np.float32))
+      >>> report.ok, report.verdict, report.faults, report.as_dict()["modules"][0]["kind"]
+      (True, 'equal up to float32 rounding; 2 modules', [], 'Tanh')
     """
 
     model: str
@@ -88,6 +95,14 @@ class Report:
         Raises:
           WrongArguments: the folder holds something else.
           NotWritten: the system refuses to write, or the disk is full.
+
+        Example:
+          >>> import numpy as np, tempfile, torch
+          >>> model = anyjax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
+          >>> x, folder = np.ones((1, 3), np.float32), tempfile.mkdtemp()
+          >>> anyjax.verify(model, x).save_golden(folder)
+          >>> anyjax.verify(model, x, reference=folder).ok
+          True
         """
         assert self.passes is not None, "a report of verify"
         kinds = {x.path: x.kind for x in self.modules}
@@ -104,6 +119,15 @@ class Report:
           WrongArguments: the report has no fault, or the folder holds something else.
           Unsupported: a module cannot be pickled, or the reference is neither torch nor TensorFlow.
           NotWritten: the system refuses to write, or the disk is full.
+
+        Example:
+          >>> import numpy as np, tempfile, torch
+          >>> module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.LayerNorm(8))
+          >>> model = anyjax.from_torch(module)
+          >>> module[1].eps = 1e-2  # after the conversion
+          >>> report = anyjax.verify(model, np.ones((2, 3), np.float32))
+          >>> report.reproduce(tempfile.mkdtemp())
+          '1'
         """
         if not faults(self.modules) or self.reproducer is None:
             raise WrongArguments(

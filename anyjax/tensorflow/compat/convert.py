@@ -61,6 +61,12 @@ class AnnotatedFunction:
       structured_inputs: (positional, keyword) arguments with a ``tf.TensorSpec`` for every tensor.
       structured_outputs: the outputs with specs.
       signature: the signature of the Python function.
+
+    Example:
+      >>> square = tf.function(lambda x: {"y": x * x})
+      >>> fn, params = anyjax.tensorflow.convert(square, tf.TensorSpec((2,), tf.float32))
+      >>> fn.structured_outputs["y"].shape, fn(params, np.ones(2, np.float32))[0]
+      (TensorShape([2]), {'y': Array([1., 1.], dtype=float32)})
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Weight:
 def of_graph_def(
     proto: Any,
     inputs: Iterable[str] | str | None = None,
-    outputs: Any = None,
+    outputs: Iterable[str] | Mapping[str, str] | str | None = None,
     weights: bool = True,
     name: str = "GraphDef",
 ) -> Function:

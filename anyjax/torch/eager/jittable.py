@@ -46,8 +46,7 @@ class JittableModule(torch.nn.Module):
       dedup_parameters: whether tied parameters stay tied.
 
     Example:
-      >>> import torch
-      >>> model = JittableModule(torch.nn.Linear(3, 2))
+      >>> model = anyjax.torch.interop.JittableModule(torch.nn.Linear(3, 2))
       >>> model(to_jax(torch.ones(4, 3))).shape
       torch.Size([4, 2])
     """
@@ -106,7 +105,20 @@ class JittableModule(torch.nn.Module):
         self, method_or_name: str | Callable[..., object], params: dict[str, torch.Tensor],
         buffers: dict[str, torch.Tensor], *args: Any, **kwargs: Any,
     ) -> TorchOutput:  # fmt: skip
-        """Calls a method, or a function of the module, with these params and buffers."""
+        """Calls a method, or a function of the module, with these params and buffers.
+
+        Args:
+          method_or_name: "forward", another method's name, or ``function(module, *args)``.
+          params, buffers: tensors on JAX by name, those of the module in the place of missing ones.
+          *args: of the method.
+          **kwargs: the same, by name.
+
+        Example:
+          >>> model = anyjax.torch.interop.JittableModule(torch.nn.Linear(3, 2, bias=False))
+          >>> x, params = to_jax(torch.ones(1, 3)), {"weight": to_jax(torch.ones(2, 3))}
+          >>> model.functional_call("forward", params, {}, x).tolist()
+          [[3.0, 3.0]]
+        """
         if isinstance(method_or_name, str):
             method = getattr(self._model, method_or_name)
         else:
@@ -115,7 +127,17 @@ class JittableModule(torch.nn.Module):
         return torch.func.functional_call(_Method(self._model, method), tensors, args, kwargs)
 
     def make_jitted(self, key: str) -> None:
-        """Compiles the method of this name from now on."""
+        """Compiles the method of this name from now on, once for each kind of call.
+
+        Example:
+          >>> class Parts(torch.nn.Module):
+          ...     def encode(self, x):
+          ...         return x / 2
+          >>> model = anyjax.torch.interop.JittableModule(Parts())
+          >>> model.make_jitted("encode")
+          >>> model.encode(to_jax(torch.ones(2))).tolist()
+          [0.5, 0.5]
+        """
         programs: dict[Any, Callable[..., Any]] = {}
 
         def call(*args: PyTree, **kwargs: PyTree) -> Any:
@@ -144,7 +166,13 @@ class JittableModule(torch.nn.Module):
         self._jitted[key] = call
 
     def jittable_call(self, method_name: str, *args: Any, **kwargs: Any) -> TorchOutput:
-        """Calls a method as a compiled program."""
+        """Calls a method as a compiled program.
+
+        Example:
+          >>> model = anyjax.torch.interop.JittableModule(torch.nn.Linear(3, 2))
+          >>> model.jittable_call("forward", to_jax(torch.ones(4, 3))).shape
+          torch.Size([4, 2])
+        """
         if (jitted := self._jitted.get(method_name)) is None:
             self.make_jitted(method_name)
             jitted = self._jitted[method_name]
@@ -152,7 +180,13 @@ class JittableModule(torch.nn.Module):
         return jitted(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> TorchOutput:
-        """Calls the module's forward as a compiled program."""
+        """Calls the module's forward as a compiled program; the module itself is called so.
+
+        Example:
+          >>> model = anyjax.torch.interop.JittableModule(torch.nn.Linear(3, 2))
+          >>> model.forward(to_jax(torch.ones(4, 3))).shape
+          torch.Size([4, 2])
+        """
         return self.jittable_call("forward", *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> TorchOutput:

@@ -38,6 +38,10 @@ def torch_view_elem(value: object) -> Any:
     stays.
 
     Without ``jax_enable_x64``, integers of 32 bits are ``torch.int64``, as torch code expects.
+
+    Example:
+      >>> torch_view_elem(jax.numpy.arange(2)).dtype, torch_view_elem(np.dtype("float16"))
+      (torch.int64, torch.float16)
     """
     if isinstance(value, jax.Array):
         return EagerTensor(value)
@@ -65,6 +69,10 @@ def jax_view_elem(value: Any) -> Any:
 
     Raises:
       Unsupported: a tensor is not on JAX.
+
+    Example:
+      >>> jax_view_elem(torch.bfloat16), jax_view_elem("text")
+      (dtype(bfloat16), 'text')
     """
     if isinstance(value, EagerTensor):
         return value.jax()
@@ -153,13 +161,18 @@ def _on_arrays(function: Callable[..., object], args: PyTree, kwargs: PyTree) ->
 
 def wrap_jax_jit(
     torch_function: Callable[..., object],
-    jax_jit_func: Callable[..., Any] = jax.jit,
+    jax_jit_func: Callable[..., Callable[..., object]] = jax.jit,
     kwargs_for_jax: Mapping[str, object] | None = None,
 ) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that a transformation of JAX was applied to.
 
     Where the transformation is ``jax.jit`` or ``jax.checkpoint``, each call brings a seed of
     torch's generator along, so that no call repeats the random numbers of another.
+
+    Args:
+      torch_function: takes and returns pytrees of tensors.
+      jax_jit_func: the transformation, which takes a function of arrays.
+      kwargs_for_jax: its options.
 
     Example:
       >>> import jax.numpy as jnp, torch
@@ -237,6 +250,13 @@ def jax_shard_map(
     Args:
       torch_function: takes and returns tensors, the part of one device.
       kwargs_for_jax_shard_map: its options, such as ``mesh``, ``in_specs`` and ``out_specs``.
+
+    Example:
+      >>> mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> options = {"mesh": mesh, "in_specs": jax.P("x"), "out_specs": jax.P("x")}
+      >>> total = jax_shard_map(lambda part: part.sum()[None], options)
+      >>> total(torch_view(jax.numpy.arange(4.0))).tolist()  # of the part of each device
+      [1.0, 5.0]
     """
     return wrap_jax_jit(torch_function, jax.shard_map, kwargs_for_jax_shard_map)
 
@@ -246,6 +266,10 @@ def jax_value_and_grad(
     kwargs_for_value_and_grad: Mapping[str, object] | None = None,
 ) -> Callable[..., TorchOutput]:
     """Returns a function of tensors that gives a value and, by JAX, its gradients.
+
+    Args:
+      torch_function: takes pytrees of tensors and returns a float (), or what ``has_aux`` says.
+      kwargs_for_value_and_grad: options of ``jax.value_and_grad``, such as ``argnums``.
 
     Example:
       >>> value, grad = jax_value_and_grad(lambda x: (x**2).sum())(torch_view(jax.numpy.ones(2)))
@@ -263,5 +287,11 @@ def gradient_checkpoint(
     Args:
       torch_function: takes and returns tensors.
       kwargs: options of ``jax.checkpoint``, such as ``policy``.
+
+    Example:
+      >>> square = gradient_checkpoint(lambda x: (x**2).sum())
+      >>> value, grad = jax_value_and_grad(square)(torch_view(jax.numpy.ones(2)))
+      >>> grad.tolist()
+      [2.0, 2.0]
     """
     return wrap_jax_jit(torch_function, jax.checkpoint, kwargs)

@@ -71,12 +71,15 @@ def save_adapter(model: Model, folder: str | os.PathLike[str]) -> None:
         named = _named_as_peft(source, adapter, arrays)
         tensors |= {k: np.ascontiguousarray(x) for k, x in named.items()}
     rank = model.params[adapters[0].param_name("lora_A")].shape[0]
+    base = type(source.module)
     config = {
         "peft_type": "LORA", "task_type": None, "inference_mode": True, "bias": "none",
         "r": rank, "lora_alpha": adapters[0].scale * rank, "lora_dropout": 0.0,
         "target_modules": [adapter.place for adapter in adapters],
         "fan_in_fan_out": any(layer_of(source, x.place) == "Conv1D" for x in adapters),
         "use_dora": adapters[0].dora, "base_model_name_or_path": _path_of(source),
+        # what AutoPeftModel makes the base of, where no task_type says it
+        "auto_mapping": {"base_model_class": base.__name__, "parent_library": base.__module__},
     }  # fmt: skip
     target = Path(folder).expanduser()
     with writing(target):

@@ -252,7 +252,9 @@ class Batches(Generic[T]):
         return self.data[indices] if self.indexed else jax.tree.map(lambda x: x[indices], self.data)
 
 
-def prefetch(batches: Iterable[object], size: int = 2, sharding: Any = None) -> Iterator[Output]:
+def prefetch(
+    batches: Iterable[object], size: int = 2, sharding: jax.sharding.Sharding | None = None
+) -> Iterator[Output]:
     """Yields the batches on the device; ``size`` of them are transferred ahead of use.
 
     Args:
@@ -276,7 +278,7 @@ def prefetch(batches: Iterable[object], size: int = 2, sharding: Any = None) -> 
 
 
 def _transferred(
-    batches: Iterable[PyTree], sharding: jax.sharding.Sharding
+    batches: Iterable[PyTree], sharding: jax.sharding.Sharding | None
 ) -> Iterator[tuple[Any, Exception | None]]:
     """Yields (batch on the device, None), or (None, error) where the source raised."""
     try:
@@ -286,7 +288,7 @@ def _transferred(
         yield None, error
 
 
-def _put(leaf: object, sharding: jax.sharding.Sharding) -> Any:
+def _put(leaf: object, sharding: jax.sharding.Sharding | None) -> Any:
     """Returns a leaf on the device. numpy's memory is copied first: loaders write the next batch
     into it, and JAX reads it later, even when told not to share it.
     """

@@ -25,7 +25,7 @@ from anyjax.typing import PyTree
 
 
 def evaluate(
-    state: TrainState | Model, batches: Iterable[Any], metric_fn: Callable[[Model, Any], Any]
+    state: TrainState | Model, batches: Iterable[object], metric_fn: Callable[[Model, Any], Any]
 ) -> dict[str, float]:
     """Averages ``metric_fn`` over all rows, in evaluation mode.
 

@@ -28,7 +28,7 @@ from anyjax.train.step.training_step import Step
 def fit(
     state: TrainState,
     step: Step,
-    batches: Iterable[Any],
+    batches: Iterable[object],
     *,
     folder: str | os.PathLike[str] | None = None,
     steps: int | None = None,
@@ -40,7 +40,7 @@ def fit(
     early_stop: int | None = None,
     log: Sequence[Sink] = (),
     prefetch: int = 2,
-    sharding: Any = None,
+    sharding: jax.sharding.Sharding | None = None,
     progress: bool = True,
 ) -> TrainState:
     """Trains, and returns the last state.

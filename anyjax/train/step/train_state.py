@@ -36,6 +36,17 @@ class TrainState:
       loss_scale: that of float16, else None.
 
     ``jax.jit``, ``jax.device_put`` and Orbax take it as it is.
+
+    Example:
+      >>> import optax, torch
+      >>> model, tx = anyjax.from_torch(torch.nn.Linear(3, 2)), optax.sgd(0.1)
+      >>> state = TrainState.create(model, tx)
+      >>> step = anyjax.train.make_step(lambda model, x: model(x).mean(), tx, ema=0.9)
+      >>> state, _ = step(state, np.ones((4, 3), np.float32))
+      >>> int(state.step), sorted(state.params), state.state, state.averaged.params["bias"].shape
+      (1, ['bias', 'weight'], {}, (2,))
+      >>> int(state.replace(step=jnp.int32(0)).step)
+      0
     """
 
     model: Model

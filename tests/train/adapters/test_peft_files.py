@@ -236,3 +236,13 @@ def test_adapters_of_other_dtypes(tmp_path, kind):
     safetensors.torch.save_file(small, file)
     got = load_adapter(model, tmp_path)
     assert_close(got(IDS).logits, logits(theirs), reduction=256, scale=1e5)
+
+
+def test_peft_finds_the_base_by_itself(tmp_path):
+    base("llama").save_pretrained(tmp_path / "base")
+    small = lora(anyjax.from_pretrained(tmp_path / "base"), 4, KINDS["llama"][0])
+    small = small.with_params(moved(small.params))
+    save_adapter(small, tmp_path / "adapter")
+    for auto in (peft.AutoPeftModel, peft.AutoPeftModelForCausalLM):
+        theirs = auto.from_pretrained(tmp_path / "adapter").eval()
+        assert_close(logits(theirs), small(IDS).logits, reduction=256)

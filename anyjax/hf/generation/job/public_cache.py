@@ -121,6 +121,13 @@ class Cache:
         Raises:
           WrongArguments: the cache is filled or too short.
           Unsupported: a model that reads its text anew within this length (Phi-3 at 4096).
+
+        Example:
+          >>> model = anyjax.from_pretrained("examples/tiny-llama")
+          >>> ids = jnp.array([[4, 5, 7]])
+          >>> logits, cache = model.cache(8).prefill(model.params, ids)
+          >>> logits.shape[0], int(cache.at)
+          (1, 3)
         """
         if self.state:
             raise WrongArguments(
@@ -150,6 +157,13 @@ class Cache:
 
         Raises:
           WrongArguments: there is no prompt yet, or no room.
+
+        Example:
+          >>> model = anyjax.from_pretrained("examples/tiny-llama")
+          >>> logits, cache = model.cache(8).prefill(model.params, jnp.array([[4, 5, 7]]))
+          >>> logits, cache = cache.step(model.params, logits.argmax(-1))
+          >>> int(cache.at)
+          4
         """
         if not self.state:
             raise WrongArguments(
