@@ -4,6 +4,7 @@ not overlap, single places or patches; on TPUs those in groups with many taps.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -16,6 +17,7 @@ from jax import lax
 
 from anyjax.numerics import grouped_convolution
 from anyjax.numerics.replicated import mesh_of, undivided
+from anyjax.private_names import Inconclusive
 
 MOST = 128  # taps: each one is an instruction of the program
 FEW = 512  # places: a product for each row of a batch is slower than one for all, and a transpose
@@ -38,10 +40,14 @@ def conv_general_dilated(
       >>> conv_general_dilated(x, w, (1,), [(1, 1)], feature_group_count=4)[0, 0].tolist()
       [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0]
     """
+    names = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    if {*map(type, lhs.shape)} != {int} and not isinstance(padding, str):
+        lhs, padding = _covered(
+            lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, names
+        )
     sizes = window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers
     options = feature_group_count, batch_group_count, precision, preferred_element_type
     convolve = lambda lhs, rhs: lax.conv_general_dilated(lhs, rhs, *sizes, *options)
-    names = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     out, _, *window = (rhs.shape[i] for i in names.rhs_spec)
     dilation = list(rhs_dilation or [1] * len(window))
     depthwise = 1 < feature_group_count == lhs.shape[names.lhs_spec[1]] == out
@@ -78,6 +84,26 @@ def conv_general_dilated(
         return _undivided(convolve, lhs, rhs, names, mesh)
     further = holes, dilation, names, *groups, precision, kind
     return grouped_convolution.by_products(lhs, rhs, strides, padding, *further)
+
+
+def _covered(lhs, rhs, strides, padding, holes, dilation, names) -> tuple[jax.Array, Sequence]:
+    """Returns (input, padding) that the windows cover to the last element, where strides leave open
+    how much of a size that is not known they do: JAX's gradient of that pads by numbers alone.
+    """
+    padding, ones = [*padding], [1] * len(strides)
+    for i, axis in enumerate(names.lhs_spec[2:]):
+        size, step = lhs.shape[axis], strides[i]
+        if isinstance(size, int) or step == 1 or (holes or ones)[i] != 1:
+            continue
+        reach = (rhs.shape[names.rhs_spec[2 + i]] - 1) * (dilation or ones)[i] + 1
+        width = [(0, 0)] * lhs.ndim
+        width[axis] = padding[i]
+        lhs, padding[i] = jnp.pad(lhs, width), (0, 0)
+        last = (lhs.shape[axis] - reach) // step * step  # where the last window begins
+        with contextlib.suppress(Inconclusive):
+            if last >= 0:
+                lhs = lax.slice_in_dim(lhs, 0, last + reach, axis=axis)
+    return lhs, padding
 
 
 def _as_sum(names, strides, padding, dilation) -> Callable:
@@ -150,19 +176,19 @@ def _pointwise(lhs, rhs, names, strides, precision) -> jax.Array:
     if any(step > 1 for step in steps):
         lhs = lax.slice(lhs, [0] * lhs.ndim, ends, steps)
     weights = lax.transpose(rhs, names.rhs_spec).reshape([rhs.shape[i] for i in names.rhs_spec[:2]])
-    if names.lhs_spec[:2] != (0, 1):
+    if names.lhs_spec[:2] != (0, 1) or {*map(type, lhs.shape[2:])} - {int}:
         out = lax.dot_general(lhs, weights, (((channel,), (1,)), ((), ())), precision=precision)
         return jnp.moveaxis(out, -1, channel)
     rows, count, *sizes = lhs.shape
     places = math.prod(sizes)
     lhs = lhs.reshape(rows, count, places)
-    if isinstance(places, int) and places >= FEW:
+    if places >= FEW:
         weights = jnp.broadcast_to(weights, (rows, *weights.shape))
         out = lax.dot_general(weights, lhs, (((2,), (1,)), ((0,), (0,))), precision=precision)
     else:
         out = lax.dot_general(weights, lhs, (((1,), (1,)), ((), ())), precision=precision)
         out = out.swapaxes(0, 1)
-    return out.reshape(rows, -1, *sizes)
+    return out.reshape(rows, out.shape[1], *sizes)
 
 
 @functools.partial(jax.jit, static_argnames=("names", "strides", "padding", "apart"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ def window_counts(
     strides: Sequence[int],
     pads: Sequence[tuple[int, int]],
     include_pad: bool = False,
-) -> np.ndarray | np.generic:
+) -> np.ndarray | np.generic | jax.Array:
     """Counts the elements of the windows ``out`` over ``x``, in one number if all have as many.
 
     The padding counts if ``include_pad``, but never beyond as much at the end as at the start.
@@ -35,9 +36,15 @@ def window_counts(
         if not low and not high:  # the size may be a symbol
             counts.append(np.array([k]))
             continue
-        start, edge = np.arange(m) * stride - low, low if include_pad else 0
-        counts.append(np.minimum(start + k, n + edge) - np.maximum(start, -edge))
-    sizes = np.asarray(math.prod(np.ix_(*counts)), out.dtype)
+        numpy: Any = np if isinstance(m, int) else jnp
+        start, edge = numpy.arange(m) * stride - low, low if include_pad else 0
+        ends = numpy.asarray(n + edge)
+        counts.append(numpy.minimum(start + k, ends) - numpy.maximum(start, -edge))
+    axes = [count.reshape(-1, *[1] * i) for i, count in enumerate(counts[::-1])]
+    sizes: Any = math.prod(axes[::-1])
+    sizes = sizes.astype(out.dtype)
+    if not isinstance(sizes, np.ndarray):
+        return sizes
     return sizes.flat[0] if (sizes == sizes.flat[:1]).all() else sizes
 
 

@@ -75,7 +75,7 @@ def deform_conv(x, weight, offset, mask, starts, strides, dilations, groups, off
     )
     offset = offset.reshape(batch, offset_groups, *kernel, 2, *out)
     y, z = offset[:, :, :, :, 0] + rows[:, None, :, None], offset[:, :, :, :, 1] + columns[:, None]
-    flat = x.reshape(batch, offset_groups, -1, math.prod(sizes))
+    flat = x.reshape(batch, offset_groups, channels // offset_groups, math.prod(sizes))
     line = batch, offset_groups, 1, math.prod(kernel) * math.prod(out)
     samples = jnp.zeros((), flat.dtype)
     for (i, v), (j, w) in itertools.product(between(y, sizes[0]), between(z, sizes[1])):
@@ -85,4 +85,5 @@ def deform_conv(x, weight, offset, mask, starts, strides, dilations, groups, off
     samples = samples if mask is None else samples * mask.reshape(line)
     samples = samples.reshape(batch, groups, channels // groups, math.prod(kernel), math.prod(out))
     weight = weight.reshape(groups, -1, channels // groups, math.prod(kernel))
-    return jnp.einsum("ngckp,gock->ngop", samples, weight).reshape(batch, -1, *out)
+    out_channels = groups * weight.shape[1]
+    return jnp.einsum("ngckp,gock->ngop", samples, weight).reshape(batch, out_channels, *out)

@@ -17,6 +17,7 @@ from anyjax.numerics.attention import KERNELS
 from anyjax.private_names import Inconclusive
 from anyjax.saved.calls import describe_call, describe_output
 from anyjax.saved.checksum import Json
+from anyjax.saved.dimensions import is_symbolic
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 KNOWN = (*PLATFORMS, "rocm")
@@ -82,7 +83,7 @@ def export_call(
     key = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
     try:
         program = _export(flat, params, state, (arrays, key), platforms)
-        serialized = bytes(program.serialize(vjp_order=1))
+        serialized = _serialized(program, inputs)
     except DataDependent as error:
         settings = {k: v for k, v in state.items() if trees.is_setting(v)}
         if known or not settings or trees.STATE not in error.arguments:
@@ -92,6 +93,16 @@ def export_call(
         raise _unknown_size(error, inputs) from error
     description["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
     return description, serialized
+
+
+def _serialized(program: jax.export.Exported, inputs: Json) -> bytes:
+    """Returns a program and its derivative as bytes."""
+    try:
+        return bytes(program.serialize(vjp_order=1))
+    except (ValueError, TypeError) as error:  # such as of windows that may lie beyond an end
+        if isinstance(error, Inconclusive) or not any(map(is_symbolic, program.in_avals)):
+            raise
+        raise _unknown_size(error, inputs) from error
 
 
 def export_extra(extra: Extra, params, state, platforms: Sequence[str]) -> bytes:
@@ -141,7 +152,9 @@ def _unknown_size(error: Exception, inputs: Json) -> Unsupported:
     """Returns the error for a model that compares unknown sizes."""
     shown = ", ".join(f"{k} {v}" for k, v in inputs.items() if isinstance(v, str) and "[" in v)
     notes = [x for x in getattr(error, "__notes__", []) if x.startswith("in ")]  # by frontends
-    constraint = "length >= 8"
+    sizes = {*re.findall(r"[A-Za-z_]\w*", shown)}
+    open_sizes = [x for x in re.findall(r"[A-Za-z_]\w*", str(error)) if x in sizes]
+    constraint = f"{open_sizes[0] if open_sizes else 'length'} >= 8"
     if match := COMPARISON.search(str(error)):
         one, relation, other = match.groups()
         constraint = f"{one} {'<=' if relation[0] == '>' else '>='} {other}"

@@ -97,6 +97,8 @@ def detector(name: str) -> Example:
 
     for parameter in module.parameters():  # else all scores are the same, and any box the best
         parameter.data.add_(0.5 * torch.randn_like(parameter) * (parameter.dim() < 2))
+    for parameter in module.parameters() if "ssd" in name else ():  # its boxes see the same else
+        parameter.data.mul_(2.5 if parameter.dim() > 1 else 1)
 
     class Detector(torch.nn.Module):
         """Takes a batch where the detectors take a list."""

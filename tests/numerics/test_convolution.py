@@ -168,3 +168,8 @@ def test_single_places_of_any_size_are_exported():
     program = export.export(jax.jit(run))(x)
     y = drawn((2, 6, 5, 8))
     assert_close(program.call(y), lax.conv_general_dilated(y, w, (1, 1), "VALID"), reduction=6)
+
+
+def test_no_rows():
+    x, weight = np.zeros((0, 3, 4, 4), np.float32), np.ones((5, 3, 1, 1), np.float32)
+    assert conv_general_dilated(x, weight, (1, 1), [(0, 0)] * 2).shape == (0, 5, 4, 4)

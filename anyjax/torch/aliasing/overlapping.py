@@ -35,7 +35,7 @@ class Expanded:
         """
         if getattr(func, "__name__", "") in ONE and functional(args[0]):
             out = func(*args, **kwargs)
-            if not overlaps(out):
+            if not overlaps(out) and sizes.count(out.shape) == sizes.count(args[0].shape):
                 return torch.Tensor.view, (args[0], out.shape), {}
         return func, args, kwargs
 

@@ -136,13 +136,14 @@ def _loaded(modules: int, table: tuple[int, int]) -> list[Patch]:
     return [*patches, *_imported(patches)]
 
 
+LIBRARIES = ("torch", "torchvision")
 OWN = {"torch", "functorch", "transformers", "jax", "anyjax"}  # with targets of their own
 
 
 def _imported(patches: list[Patch]) -> Iterator[Patch]:
-    """Yields a patch for each name under which a package has imported a target of torch."""
+    """Yields a patch for each name under which a package has imported a library's target."""
     targets = [
-        p for p in patches if p.target.package == "torch" and inspect.ismodule(p.target.place)
+        p for p in patches if p.target.package in LIBRARIES and inspect.ismodule(p.target.place)
     ]
     originals = {id(vars(p.target.place).get(p.target.name, p)): p for p in targets}
     for name, module in [*sys.modules.items()]:

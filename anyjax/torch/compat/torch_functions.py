@@ -33,6 +33,12 @@ def load(original, *args, **kwargs):
         return original(*args, **kwargs)
 
 
+@replaces(*private.MANUAL_SEED)
+def manual_seed(original, seed):
+    """Seeds the default generator, that of the trace: torch's wrapper imports all of Dynamo."""
+    return torch.default_generator.manual_seed(int(seed))
+
+
 @replaces(private.CAUSAL_HINT, probe=lambda: encoder()(ONE[None]))
 def detect_is_causal_mask(original, mask, is_causal=None, size=None):
     """Returns the hint that a mask is causal: the mask itself says it, too."""

@@ -205,6 +205,13 @@ EINSUM_PATH = [  # public, so that no version goes without it
     Target(owner, "contract_path", "einsum of open sizes")
     for owner in ("opt_einsum", "opt_einsum.contract:")
 ]
+BATCHED_NMS = Target("torchvision.ops.boxes", "batched_nms", "torchvision's detectors")
+DECODED_BOXES = Target(
+    "torchvision.models.detection._utils:BoxCoder", "decode", "torchvision's detectors"
+)
+PASTED_MASKS = Target(
+    "torchvision.models.detection.roi_heads", "paste_masks_in_image", "torchvision's detectors"
+)
 SCRIPT = target("torch:_C.ScriptFunction", "__call__", "torch.jit.script of open sizes")
 SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
 FLEX_DEVICE = target("torch.nn.attention.flex_attention", "_validate_device", "flex_attention")
@@ -212,8 +219,6 @@ READING = "torch.load inside forward"
 LOAD = [target(owner, "load", READING) for owner in ("torch", "torch.serialization")]
 SEEDING = "torch.manual_seed inside forward"
 MANUAL_SEED = [target(owner, "manual_seed", SEEDING) for owner in ("torch", "torch.random")]
-GET_RNG_STATE = [target(owner, "get_rng_state", SEEDING) for owner in ("torch", "torch.random")]
-SET_RNG_STATE = [target(owner, "set_rng_state", SEEDING) for owner in ("torch", "torch.random")]
 LINEARIZE = target("torch.func", "linearize", "torch.func.linearize inside forward")
 MAKE_DUAL = target("torch.autograd.forward_ad", "make_dual", "forward mode inside forward")
 AS_SUBCLASS = target("torch:Tensor", "as_subclass", "subclasses of tensors")

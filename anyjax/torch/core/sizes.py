@@ -97,6 +97,8 @@ class Node:
         """Returns the number, where code cannot do without."""
         if isinstance(self.value, int):
             return self.value
+        if trace := current_trace.trace():
+            trace.ask_function()
         raise diagnostics.unknown_size(f"the number {self.text}", self.value)
 
     def bool_(self) -> bool:
@@ -157,11 +159,8 @@ class Node:
     def sym_min(self, other: Node) -> Node:
         return _extreme_for(sys._getframe(1), "min", self.value, other.value)
 
-    def sym_sum(self, others: list[Node]) -> Node:
-        return Node(sum(x.value for x in others))
-
-    def sym_ite(self, yes: Node, no: Node) -> Node:
-        return yes if self.guard_bool() else no
+    sym_sum = lambda self, others: Node(sum(x.value for x in others))
+    sym_ite = lambda self, yes, no: yes if self.guard_bool() else no
 
 
 def at_least(size: Size, least: int) -> bool | None:

@@ -9,21 +9,17 @@ one is checked; where there are more, floats of the program are NaN.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from anyjax.torch.core import current_trace, diagnostics, sizes
 from anyjax.torch.core.call import Call
-from anyjax.torch.core.current_trace import SERVED, Restart
 from anyjax.torch.core.lengths import Length
 from anyjax.torch.core.lifting import inner, is_traced, untransformed
 from anyjax.torch.core.tensor import CountedTensor, JaxTensor
-from anyjax.torch.data_dependent import int64
+from anyjax.torch.data_dependent import builtin, int64
 from anyjax.typing import PyTree
 
 aten = torch.ops.aten
@@ -36,19 +32,6 @@ SIZED |= METHODS
 GREATEST = {aten.max.default, aten.amax.default}
 STEPS = {aten.add.Tensor: 1, aten.sub.Tensor: -1}
 KEEPING = int64.MOVES | int64.CASTS
-TAKES_INT = {"isinstance", "issubclass", "map"}  # which the other one serves, too
-
-
-class NeedsInt(Restart):
-    """Code of a module asks for a traced integer."""
-
-    def __init__(self, module: dict):
-        self.module = module
-
-    def remember(self, notes: dict) -> None:
-        """Keeps the module."""
-        notes.setdefault(NeedsInt, {})[id(self.module)] = self.module
-        notes.setdefault(SERVED, {})[served] = True
 
 
 class Most(NamedTuple):
@@ -61,13 +44,17 @@ class Most(NamedTuple):
     step: int = 0
 
 
+def _is_size(*args: Any) -> bool:
+    return len(args) == 1 and isinstance(args[0], torch.SymInt)
+
+
 class _Kind(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], torch.Tensor) and current_trace.active():
             size = size_of(args[0])
             if size is not None:
                 return size
-        return int(*args, **kwargs)
+        return args[0] if _is_size(*args) else int(*args, **kwargs)
 
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, (int, torch.SymInt))
@@ -80,63 +67,17 @@ class Int(int, metaclass=_Kind):
     """Gives sizes of a program for traced tensors, as ``int`` gives numbers."""
 
 
-@contextlib.contextmanager
-def served(notes: dict) -> Iterator[None]:
-    """Gives modules the other ``int``."""
-    added = [
-        module for module in notes[NeedsInt].values() if "int" not in module
-    ]  # once, if traces nest
-    for module in added:
-        module["int"] = Int
-    try:
-        yield
-    finally:
-        for module in added:
-            del module["int"]
+builtin.OTHERS["int"] = Int
 
 
 def ask(mode, func, args, kwargs) -> Any:
     """Ends the run where a module's code is to have the other ``int``."""
     module, trace = sys._getframe(2).f_globals, mode.trace
-    name = module.get("__name__", "").partition(".")[0]
-    if name in ("torch", "anyjax") or "int" in module or trace.path is None:
+    if trace.path is None or not builtin.replaceable(module, "int"):
         return NotImplemented
     if not _is_integer(args[0]) or most(inner(args[0])) is None:
         return NotImplemented
-    if is_a_value(_text(module)):
-        return NotImplemented
-    return trace.path.stop(NeedsInt(module))
-
-
-def _text(module: dict) -> str:
-    """Returns the source of a module, nothing where there is none."""
-    loader = module.get("__loader__")
-    try:
-        return loader.get_source(module["__name__"]) or ""  # type: ignore[union-attr]
-    except (AttributeError, ImportError, OSError, KeyError):
-        return ""
-
-
-def is_a_value(text: str) -> bool:
-    """Returns whether code has ``int`` for a dtype or compares it, which another one would not be.
-
-    Example:
-      >>> is_a_value("x.to(int)"), is_a_value("isinstance(int(x), int)")
-      (True, False)
-    """
-    values: list[ast.expr | None] = []
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Call(func=func, args=args, keywords=keywords):
-                if getattr(func, "id", "") not in TAKES_INT:
-                    values += [*args, *(x.value for x in keywords)]
-            case ast.Compare(left=left, comparators=others):
-                values += [left, *others]
-            case ast.Assign(value=value) | ast.Return(value=value):
-                values.append(value)
-            case ast.Dict(keys=keys, values=items):
-                values += [*keys, *items]
-    return any(isinstance(x, ast.Name) and x.id == "int" for x in values)
+    return trace.path.stop(builtin.Needed(module, "int"))
 
 
 def sized(mode, func, args, kwargs) -> Any:

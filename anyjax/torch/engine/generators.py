@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import torch
 
 from anyjax.errors import FrozenDraw, Unsupported
-from anyjax.torch.core import diagnostics
+from anyjax.torch.core import current_trace, diagnostics
+from anyjax.torch.core.lifting import inner
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.typing import PyTree
 from anyjax.warn_once import warn
@@ -27,7 +28,46 @@ STATES = 0x616E796A6178 << 12  # seeds that nobody chooses
 
 # Draws that take no more than a shape and a dtype of their first argument.
 SHAPED = {aten.normal_functional, aten.rand_like, aten.randn_like, aten.randint_like}
+TORCHS = torch.default_generator
 IN_PLACE = {"uniform", "exponential", "cauchy", "log_normal", "geometric", "random"}  # torch's own
+
+
+class Default(torch.Generator):
+    """torch's default generator where a thread traces: its seeds and states are the trace's."""
+
+    def get_state(self) -> torch.Tensor:
+        """Returns the state that the next draws follow from."""
+        return current_trace.trace().generators.state() if traces() else TORCHS.get_state()
+
+    def set_state(self, new_state: torch.Tensor) -> torch.Generator:
+        """Draws from a state on."""
+        if not traces():
+            return TORCHS.set_state(new_state)
+        current_trace.trace().generators.restore(inner(new_state))
+        return self
+
+    def manual_seed(self, seed: int) -> torch.Generator:
+        """Seeds the trace's generator; torch's own stays as it is."""
+        if not traces():
+            return TORCHS.manual_seed(seed)
+        current_trace.trace().generators.default = torch.Generator().manual_seed(seed)
+        return self
+
+    def initial_seed(self) -> int:
+        """Returns the last seed."""
+        default = current_trace.trace().generators.default if traces() else None
+        return (default or TORCHS).initial_seed()
+
+    def seed(self) -> int:
+        """Draws from the key again, as torch does from the machine's noise."""
+        if not traces():
+            return TORCHS.seed()
+        current_trace.trace().generators.default = None
+        return TORCHS.initial_seed()
+
+
+traces = current_trace.active
+IN_TRACES = Default()
 
 
 class Generators:
@@ -49,7 +89,9 @@ class Generators:
 
     def meet(self, kwargs: dict[str, PyTree]) -> None:
         """Remembers one that the code itself holds."""
-        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+        if kwargs["generator"] is IN_TRACES:
+            kwargs["generator"] = None
+        if isinstance(generator := kwargs["generator"], torch.Generator):
             self.met += [generator] if not any(x is generator for x in self.met) else []
 
     def draw(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
@@ -57,8 +99,8 @@ class Generators:
         generator = next(
             (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
         )
-        if generator is None and self.default is None and self.reseeded(torch.default_generator):
-            self.default = torch.default_generator
+        if generator is None and self.default is None and self.reseeded(TORCHS):
+            self.default = TORCHS
         if generator is None and self.default is not None:
             return self._draw_by_default(op, args, kwargs)
         if generator is None or not self.seeded(generator):
@@ -143,17 +185,16 @@ def _draw(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 @contextlib.contextmanager
 def _in_place_of_torchs(generator: torch.Generator) -> Iterator[None]:
     """torch's default generator goes on where this one is, for a while."""
-    torchs = torch.default_generator
-    if generator is torchs:
+    if generator is TORCHS:
         yield
         return
-    torchs_state = torchs.get_state()
-    torchs.set_state(generator.get_state())
+    torchs_state = TORCHS.get_state()
+    TORCHS.set_state(generator.get_state())
     try:
         yield
     finally:
-        generator.set_state(torchs.get_state())
-        torchs.set_state(torchs_state)
+        generator.set_state(TORCHS.get_state())
+        TORCHS.set_state(torchs_state)
 
 
 def state(generator: torch.Generator) -> bytes:

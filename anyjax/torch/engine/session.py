@@ -8,6 +8,7 @@ below it.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,7 +27,6 @@ from anyjax.torch.compat import (
     jax_functions,
     torch_distributions,
     torch_functions,
-    torch_random,
 )
 from anyjax.torch.compat.patches import checked, patched, uncompiled
 from anyjax.torch.core import autocast, current_trace, dispatcher, private
@@ -34,6 +34,7 @@ from anyjax.torch.core.lifting import CONSTANTS
 from anyjax.torch.core.precision import UNASKED, Precision
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.engine.function_mode import FunctionMode
+from anyjax.torch.engine.generators import IN_TRACES
 from anyjax.torch.engine.trace import Trace
 
 # their patches, by importing
@@ -43,7 +44,6 @@ REGISTERED = (
     hf_transformers,
     torch_distributions,
     torch_functions,
-    torch_random,
 )
 LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
@@ -76,6 +76,8 @@ def tracing(
     with LOCK, dispatcher.plain(), contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())
+        if "torchvision" in sys.modules:
+            from anyjax.torch.compat import torchvision_detectors  # noqa: F401  its patches
         checked()
         around = current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()
         for switch in (*around, jax_functions.accepted()):
@@ -94,12 +96,16 @@ def tracing(
         stack.enter_context(mode := FunctionMode(trace))
         trace.mode = mode
         stack.enter_context(trace)
+        default = torch.default_generator
+        torch.default_generator = torch.random.default_generator = IN_TRACES
         try:
             yield trace
         except Exception as error:
             if trace.missing and not isinstance(error, MissingOps):
                 raise trace.missing.error() from error
             raise
+        finally:
+            torch.default_generator = torch.random.default_generator = default
     if trace.missing:
         raise trace.missing.error()
     if "generators" in vars(trace):

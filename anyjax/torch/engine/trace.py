@@ -31,13 +31,14 @@ from anyjax.torch.core.mask_limits import Limits
 from anyjax.torch.core.precision import are_narrow
 from anyjax.torch.core.pytrees import flatten, map_tensors
 from anyjax.torch.core.tensor import GRADIENT, CountedTensor, JaxTensor
+from anyjax.torch.data_dependent import builtin
 from anyjax.torch.data_dependent.int64 import INTEGERS
 from anyjax.torch.data_dependent.sizes_of_values import note as note_integer
 from anyjax.torch.data_dependent.split_of_concat import CUTS, PackedConstants, note
 from anyjax.torch.engine.callback import call_torch
 from anyjax.torch.engine.compare_cache import SameMasks
 from anyjax.torch.engine.constants import LARGE, constant, outgrown, size_like
-from anyjax.torch.engine.generators import Generators
+from anyjax.torch.engine.generators import TORCHS, Generators
 from anyjax.torch.engine.missing import Missing
 from anyjax.torch.lowering.fallback import fallback
 from anyjax.torch.lowering.run import Run, Step
@@ -76,7 +77,7 @@ class Trace(Run, private.TorchDispatchMode):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
         self.callback, self.missing = callback, Missing()
-        self.torch_state = torch.default_generator.get_state()
+        self.torch_state = TORCHS.get_state()
         self.paths: dict[int, str] = {}
         self.module_path = ""
         self.mode: Any = None
@@ -242,9 +243,15 @@ class Trace(Run, private.TorchDispatchMode):
         error = diagnostics.unknown_size(f"whether {text}")
         if self.path is None:
             raise error
+        self.ask_function()
         if condition.key not in self.size_conditions:
             self.size_conditions[condition.key] = condition.holds()
         return self.path.answer(self.size_conditions[condition.key], error)
+
+    def ask_function(self) -> None:
+        """Ends the run where another function in the place of Python's needs no number."""
+        if self.path is not None and (function := builtin.needed()):
+            self.path.stop(function)
 
     def size_check(self, condition: sizes.Condition, opposite: bool) -> None:
         """Floats of the result are NaN for sizes that do not pass."""

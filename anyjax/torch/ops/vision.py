@@ -23,11 +23,14 @@ def nms(dets, scores, iou_threshold):
     return order[stay].astype(default_int())
 
 
-def not_overlapped(dets, scores, iou_threshold):
-    """Returns (boxes by their score, whether no better one that stays overlaps each)."""
+def not_overlapped(dets, scores, iou_threshold, count=None):
+    """Returns (boxes by their score, whether no better one that stays overlaps each), of the first
+    ``count`` of them. Where boxes have a fifth number, it is their class: those of others do not
+    matter.
+    """
     order = sort(lax.stop_gradient(scores), 0, True)[1]
     boxes = lax.stop_gradient(dets)[order]
-    low, high = boxes[:, :2], boxes[:, 2:]
+    low, high, kind = boxes[:, :2], boxes[:, 2:4], boxes[:, 4:]
     area, rank = jnp.prod(high - low, 1), jnp.arange(len(boxes))
     limit = np.asarray(iou_threshold, boxes.dtype)  # torch compares with a double
     limit = np.nextafter(limit, -np.inf) if float(limit) > iou_threshold else limit
@@ -35,9 +38,12 @@ def not_overlapped(dets, scores, iou_threshold):
     def visit(i, stay):
         sides = jnp.maximum(jnp.minimum(high, high[i]) - jnp.maximum(low, low[i]), 0)
         shared = sides[:, 0] * sides[:, 1]
-        return stay & ~(stay[i] & (rank > i) & (shared / (area[i] + area - shared) > limit))
+        alike = (kind == kind[i]).all(1) & (rank > i)
+        return stay & ~(stay[i] & alike & (shared / (area[i] + area - shared) > limit))
 
-    return order, lax.fori_loop(0, len(boxes), visit, jnp.ones(len(boxes), bool))
+    return order, lax.fori_loop(
+        0, len(boxes) if count is None else count, visit, jnp.ones(len(boxes), bool)
+    )
 
 
 def regions(rois, spatial_scale, ratio=1):

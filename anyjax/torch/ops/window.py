@@ -23,9 +23,10 @@ def windows(x, axis: int, size: int, step: int, dilation: int = 1):
     if span == step:
         covered = lax.slice_in_dim(x, 0, count * step, axis=axis)
         return lax.reshape(covered, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
-    if min(size, count) <= FEW:
-        along = axis + (size <= count)
-        if size <= count:
+    by_places = not isinstance(count, int) or size <= count
+    if (size if by_places else count) <= FEW:
+        along = axis + by_places
+        if by_places:
             last = (count - 1) * step + 1
             slices = [
                 lax.slice_in_dim(x, k * dilation, k * dilation + last, step, axis)

@@ -151,7 +151,8 @@ def suppressed(run: Run, op: OpOverload, boxes: torch.Tensor, scores: torch.Tens
     """Returns the places of boxes that no better one overlaps, the best first (``nms``)."""
     rows, _, valid = _rows(run, boxes)
     values = run.below(torch.where, (valid, _rows(run, scores)[0], -math.inf), {})
-    order, stay = not_overlapped(array_of(rows), array_of(values), most)
+    count = array_of(run.below(torch.sum, (valid,), {}))
+    order, stay = not_overlapped(array_of(rows), array_of(values), most, count)
     order = JaxTensor(order.astype(to_jax(torch.int64)), torch.int64)
     holds = run.below(lambda: JaxTensor(stay, torch.bool) & valid[order], (), {})
     (index,) = places(run, holds)

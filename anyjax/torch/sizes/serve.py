@@ -28,6 +28,7 @@ from anyjax.torch.lowering.run import Run
 from anyjax.torch.sizes import (
     counting,
     elementwise,
+    indexing,
     layers,
     normalization,
     ordering,
@@ -46,6 +47,7 @@ RULES: Mapping[Any, Rule] = {
     **views.RULES,
     **reductions.RULES,
     **layers.RULES,
+    **indexing.RULES,
     **normalization.RULES,
     **ordering.RULES,
 }
@@ -98,7 +100,7 @@ def serve(
 def _served(run: Run, op: OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     if call_of(op).chooses and decides(op, args):
         return (selection.RULES | counting.RULES)[name_of(op)](run, op, *args, **kwargs)
-    rule = RULES.get(op) or RULES.get(op.overloadpacket)
+    rule = RULES.get(op) or RULES.get(name_of(op))
     if rule is None and torch.Tag.pointwise in op.tags:
         rule = elementwise.pointwise
     if rule is None:

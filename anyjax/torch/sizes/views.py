@@ -216,11 +216,22 @@ def _is_whole(x: Counted, axis: int, start: Size, end: Size | None, step: int) -
     return isinstance(start, int) and start == 0 and is_end and step == 1
 
 
-def split(call: Call, x: Counted, sizes: Sequence[Size], dim: int = 0) -> list[Counted]:
-    """Splits a dimension of which all elements count."""
+def split(call: Call, x: Operand, sizes: Size | Sequence[Size], dim: int = 0) -> list[Counted]:
+    """Splits a dimension; where values decide how much of it counts, into parts of these sizes."""
+    x = counted(x)
     axis = x.axis(dim)
+    if isinstance(sizes, Sequence) and any(map(decided, sizes)):
+        x, starts = call.simple(x, axis), [0, *itertools.accumulate(sizes)]
+        return [_from(call, x, axis, start, size) for start, size in zip(starts, sizes)]
     static(x, axis)
     return [_along(x, axis, tensor) for tensor in call.run(x, sizes, dim)]
+
+
+def _from(call: Call, x: Counted, axis: int, start: Size, size: Size) -> Counted:
+    """Returns so many elements of a dimension from a place on."""
+    places = torch.arange(call.sizes.padded(size)) + call.sizes.count(start)
+    tensor = x.tensor.index_select(axis, places.clamp(max=max(x.tensor.shape[axis] - 1, 0)))
+    return Counted(tensor, (*x.dims[:axis], (size,), *x.dims[axis + 1 :]))
 
 
 def _along(x: Counted, axis: int, tensor: torch.Tensor) -> Counted:

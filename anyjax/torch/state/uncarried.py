@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from anyjax import trees, warn_once
-from anyjax.errors import StateDropped, Unsupported
+from anyjax.errors import DataDependent, StateDropped, Unsupported
 from anyjax.torch.core import private
 from anyjax.torch.objects.contents import NUMBERS, Running, View, restore, snapshot
 from anyjax.torch.objects.iterators import is_iterator, place
@@ -259,7 +259,9 @@ def _carried(before: Any, after: Any, depth: int = 8) -> bool:
 
 
 def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
-    """Returns (the program and results that are no arrays, as text; its constants.)"""
+    """Returns (the program and results that are no arrays, as text; its constants); where values
+    that are known now decide what it computes, its results in the place of the constants.
+    """
     static_results: list[str] = []  # not the results: they hold tracers
 
     def arrays() -> list[Any]:
@@ -267,7 +269,12 @@ def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
         static_results.extend(repr(x) for x in leaves if not trees.is_array(x))
         return [x for x in leaves if trees.is_array(x)]
 
-    program = jax.make_jaxpr(arrays)()
+    try:
+        program = jax.make_jaxpr(arrays)()
+    except DataDependent:
+        static_results.clear()
+        results = arrays()
+        return ADDRESS.sub("", str(static_results)), results
     return ADDRESS.sub("", f"{program.jaxpr} {static_results}"), program.consts
 
 

@@ -80,3 +80,10 @@ def test_windows_that_do_not_overlap():
         return y
 
     assert_same_values(function, np.ones(6, np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 1, 3)], ids=str)
+def test_no_rows_of_an_expanded_tensor(shape):
+    function = lambda x: (x.expand(shape), torch.arange(3).expand(shape)[..., 1:].reshape(-1))
+    got, want = anyjax.from_torch(function)(np.ones((1, 3), np.float32)), function(torch.ones(1, 3))
+    assert [x.shape for x in got] == [x.shape for x in want]

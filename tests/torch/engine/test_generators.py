@@ -144,18 +144,36 @@ def restored(x):
     return first - torch.rand(4) + x, second - torch.rand(4), first
 
 
+def restored_by_the_generator(x):
+    state = torch.default_generator.get_state()
+    first, second = torch.rand(4), torch.rand(4, generator=torch.default_generator)
+    torch.random.default_generator.set_state(state)
+    return first - torch.rand(4) + x, second - torch.rand(4), first
+
+
+def drawn_after_a_seed_of_the_machine(x):
+    torch.manual_seed(0)
+    torch.rand(4)
+    torch.seed()
+    first = torch.rand(4)
+    return x, first - first, first
+
+
 def repeated_after_a_fork(x):
     with torch.random.fork_rng(devices=[]):
         first = torch.rand(4)
     return first - torch.rand(4) + x, torch.rand(4) - first, first
 
 
-@pytest.mark.parametrize("function", [restored, repeated_after_a_fork])
+@pytest.mark.parametrize(
+    "function",
+    [restored, restored_by_the_generator, drawn_after_a_seed_of_the_machine, repeated_after_a_fork],
+)
 def test_states_are_those_of_the_key(function):
     model = anyjax.from_torch(function)
     same, zero_or_not, drawn = model.apply({}, X, rng=jax.random.key(1))
     np.testing.assert_array_equal(same, X)
-    assert (np.asarray(zero_or_not) == 0).all() == (function is restored)
+    assert (np.asarray(zero_or_not) == 0).all() == (function is not repeated_after_a_fork)
     assert (drawn != model.apply({}, X, rng=jax.random.key(2))[2]).any()
 
 
@@ -163,6 +181,7 @@ def test_the_default_generators_own_method():
     def function(x):
         torch.default_generator.manual_seed(4)
         first = torch.rand(4)
+        assert torch.initial_seed() == 4
         torch.default_generator.manual_seed(4)
         return first - torch.rand(4) + x, first
 

@@ -46,3 +46,16 @@ def test_joins_and_parts(function):
     model = anyjax.from_torch(function)
     for got, want in zip(jax.jit(model.apply)({}, X.numpy()), function(X)):
         assert_close(got, want, reduction=32)
+
+
+@pytest.mark.parametrize("limit", [-9.0, 0.0, 0.7, 9.0])
+def test_parts_of_sizes_that_values_decide(limit):
+    def forward(x, limit):
+        first, second = x[x[:, 0] > limit], x[x[:, 1] > limit]
+        one, other = torch.cat([first, second]).tanh().split([len(first), len(second)])
+        return one.sum(0), (other * other).sum(0)
+
+    x = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+    want = forward(torch.from_numpy(x), limit)
+    for got, wanted in zip(jax.jit(anyjax.from_torch(forward).apply)({}, x, limit), want):
+        assert_close(got, wanted.numpy(), reduction=32)
