@@ -59,7 +59,9 @@ def by_all(lhs, rhs, sizes, dtype=None) -> jax.Array:
 
 
 def by_spread(lhs, rhs, sizes, dtype=None) -> jax.Array:
-    """Returns one product, over groups and features, of rows that are zero in other groups."""
+    """Returns one product, over groups and features, of rows that are zero in other groups, whose
+    matrices have to be finite.
+    """
     spread = jnp.where(_members(lhs, sizes)[:, :, None], lhs[:, None], 0)
     return jnp.einsum("sgk,gkn->sn", spread, rhs, preferred_element_type=dtype)
 
