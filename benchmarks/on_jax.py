@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import importlib
 import importlib.util
 import statistics
 import time
@@ -33,6 +34,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "x.t()": lambda x, y: x.t(),
     "x.view(64)": lambda x, y: x.view(64),
     "x.add_(y)": lambda x, y: x.add_(y),
+    "x[0]": lambda x, y: x[0],
+    "x[index]": lambda x, y: x[PLACES[type(x)]],
     "x[0] = 1.0": lambda x, y: x.__setitem__(0, 1.0),
     "F.linear(x, y)": F.linear,
     "softmax": lambda x, y: x.softmax(-1),
@@ -40,6 +43,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "dropout": lambda x, y: F.dropout(x),
 }
 CALLS = 100  # in a row, of an operator
+PLACES: dict[type, Any] = {}  # an index, by the class of the tensors beside it
 
 
 def torchax_here() -> Any:
@@ -67,14 +71,15 @@ def torchax_here() -> Any:
 
 def sides() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
     """Contexts, and what moves tensors and modules there."""
-    found = {
+    rival = torchax_here() if importlib.util.find_spec("torchax") else None
+    torchax = importlib.import_module("anyjax.torchax")  # behind its rival, which has to be first
+    environments = {"anyjax.torchax": torchax} | ({"torchax": rival} if rival else {})
+    of_env = lambda env: (lambda: env, env.to_xla)
+    return {
         "torch": (contextlib.nullcontext, lambda x: x),
         "anyjax": (anyjax.torch.on_jax, interop.to_jax),
+        **{name: of_env(module.default_env()) for name, module in environments.items()},
     }
-    if importlib.util.find_spec("torchax"):
-        env = torchax_here().default_env()
-        found["torchax"] = (lambda: env, env.to_xla)
-    return found
 
 
 def trained(context, move, width: int, train: bool) -> Callable[[], Any]:
@@ -123,6 +128,7 @@ def cases() -> dict[str, tuple[int, dict[str, tuple[Any, Callable[[], Any]]]]]:
         calls = {}
         for side, (context, move) in sides().items():
             x, y = move(torch.ones(8, 8)), move(torch.ones(8, 8))
+            PLACES[type(x)] = move(torch.tensor([1, 5]))
             calls[side] = context, without_gradients(function, x, y)
         all_cases[name] = CALLS, calls
     for width in (64, 512):
@@ -141,6 +147,12 @@ def without_gradients(function, x, y) -> Callable[[], Any]:
     return call
 
 
+def ratios(medians: dict[str, float]) -> list[str]:
+    """Of anyjax to the sides that are not its own, and of its torchax to torchax."""
+    pairs = [("anyjax", "torch"), ("anyjax", "torchax"), ("anyjax.torchax", "torchax")]
+    return [f"{medians[a] / medians[b]:8.2f} {a}/{b}" for a, b in pairs if b in medians]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
@@ -157,11 +169,8 @@ def main() -> None:
                     if len(times[side]) == 1:
                         print(f"{side} cannot {name}: {str(error).splitlines()[0][:80]}")
         medians = {side: statistics.median(x) * 1e6 for side, x in times.items()}
-        ratios = [
-            f"{medians['anyjax'] / x:8.2f} of {s}" for s, x in medians.items() if s != "anyjax"
-        ]
         shown = "".join(f"{side} {x:9.1f} us  " for side, x in medians.items())
-        print(f"{name:32}{shown}{''.join(ratios)}", flush=True)
+        print(f"{name:32}{shown}{''.join(ratios(medians))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,15 @@ def test_more_and_less_than_the_figures():
     assert complaints({}, held) and complaints({**held, "vit": {"Mcycles": 1}}, held)
 
 
+@pytest.mark.timeout(600)
+def test_a_step_of_a_server_moves_its_weights_and_caches_once():
+    out = run("benchmarks/serving.py")
+    assert out.returncode == 0, out.stderr[-3000:]
+    rows = [x.split(" | ") for x in out.stdout.splitlines()[2:]]
+    assert {x[0].strip("| ") for x in rows} == {"llama", "qwen3_moe"}
+    assert all(0.95 < float(x[4]) < 1.05 for x in rows), out.stdout
+
+
 SAVES = """
 import sys, jax, jax.numpy as jnp, numpy as np, torch, anyjax
 torch.manual_seed(0)

@@ -32,6 +32,7 @@ FREE |= {"partition-id", "replica-id", "opt-barrier", "ConcatBitcast"}
 FREE |= {"while", "call", "conditional", "async-done", "async-update"}
 AHEAD = {"copy-start", "slice-start"}  # to VMEM, before the kernel that reads it there, or back
 PARTS = {"dynamic-slice", "gather", "slice"}  # of an operand: they read what they return
+UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # which operand is written into the first one
 
 
 class Kernel(NamedTuple):
@@ -163,9 +164,9 @@ class Text:
         if x.op in PARTS:
             cut = sizes.get(x.operands[0], 1) > 0  # it is in memory
             return x.size + cut * size_of(*ARRAY.findall(x.shape)[0])
-        if x.op == "dynamic-update-slice":
-            return 2 * sizes.get(x.operands[1], 0)
-        inner = self.computations.get((CALLED.search(x.rest) or ["", ""])[1], [])
+        if x.op in UPDATES:
+            return 2 * sizes.get(x.operands[UPDATES[x.op]], 0)
+        inner = self._called(x)
         if x.op == "copy-start":  # (the copy, the original, a counter)
             return x.size
         if x.op != "fusion" or not inner:
@@ -173,22 +174,35 @@ class Text:
         inside = {y.name: y for y in inner}
         total, written = 0, x.size
         for y in inner:
-            if y.op == "dynamic-update-slice" and y.size <= written:
-                written += inside[y.operands[1]].size - y.size if y.operands[1] in inside else 0
+            if y.op in UPDATES and y.size <= written and _is_in_place(y, inside):
+                update = inside.get(y.operands[UPDATES[y.op]])
+                written += update.size - y.size if update else 0
             if y.op == "parameter":
                 total += self._read(y, inner)
         return total + written
 
+    def _called(self, x: Instruction) -> list[Instruction]:
+        return self.computations.get((CALLED.search(x.rest) or ["", ""])[1], [])
+
     def _read(self, parameter: Instruction, inner: list[Instruction]) -> int:
         users = [y for y in inner if parameter.name in y.operands]
+        if len(users) == 1 and users[0].op == "fusion":  # inside of this one, which may cut it
+            block = self._called(users[0])
+            place = f"{users[0].operands.index(parameter.name)})"
+            reads = [
+                self._read(y, block)
+                for y in block
+                if y.op == "parameter" and y.rest.startswith(place)
+            ]
+            return min(parameter.size, *reads) if reads else parameter.size
         first = [y.operands[:1] == [parameter.name] for y in users]
-        if users and all(first) and all(y.op in {*PARTS, "dynamic-update-slice"} for y in users):
+        if users and all(first) and all(y.op in {*PARTS, *UPDATES} for y in users):
             return min(parameter.size, sum(y.size for y in users if y.op in PARTS))
         return parameter.size
 
     def _named(self, x: Instruction) -> str:
         """Returns the path of a kernel's operation, layers by any number."""
-        inner = self.computations.get((CALLED.search(x.rest) or ["", ""])[1], [])
+        inner = self._called(x)
         path = NAME.search(x.rest) or next(
             filter(None, (NAME.search(y.rest) for y in reversed(inner))), None
         )
@@ -209,6 +223,12 @@ class Text:
                 return f"{Path(path).name}:{line}"
             number = int(parent) - shift
         return ""
+
+
+def _is_in_place(x: Instruction, inside: dict[str, Instruction]) -> bool:
+    """Returns whether an update is made to an array in memory: a scatter's may be new zeros."""
+    base = inside.get(x.operands[0])
+    return x.op != "scatter" or (base is not None and base.op == "parameter")
 
 
 def _bytes(shape: str) -> int:

@@ -8,6 +8,7 @@ from jax import lax
 
 from anyjax.errors import Unsupported
 from anyjax.numerics import packed_matrix
+from anyjax.numerics.grouped_product import by_group
 from anyjax.torch.core.dtypes import TO_TORCH, to_jax
 from anyjax.torch.core.schema import aten, lowers, table
 from anyjax.torch.ops._operands import cast, exact, widened
@@ -162,8 +163,10 @@ def grouped_mm(self, mat2, offs, bias, out_dtype):
     groups = [0] if rhs.ndim == 3 else []
     ragged = [1] if flip or rhs.ndim == 2 else [0]
     dims = lax.RaggedDotDimensionNumbers((contracted, ([], [])), ragged, groups)
-    out = ragged_product(lhs, rhs, sizes, dims, out_dtype)
-    return out.T if flip else out
+    run = lambda *operands: ragged_product(*operands, dims, out_dtype)
+    if groups and not flip:
+        return by_group(run, lhs, rhs, sizes, out_dtype)
+    return run(lhs, rhs, sizes).T if flip else run(lhs, rhs, sizes)
 
 
 @lowers(aten._weight_int8pack_mm)

@@ -86,3 +86,47 @@ def test_collectives_are_those_of_the_text():
     x = jax.device_put(jnp.ones((8, 8)), rows)
     text = compiled(lambda x: x.sum(0), x)
     assert Text.of(text).collectives() == collectives(text) != {}
+
+
+IN_PLACE = """HloModule jit_f
+
+%cut (c: bf16[2,256,256]) -> bf16[256,256] {
+  %c = bf16[2,256,256]{2,1,0} parameter(0)
+  ROOT %half = bf16[1,256,256]{2,1,0} slice(%c), slice={[0:1], [0:256], [0:256]}
+}
+
+%into (p: bf16[2,256,256], i: s32[4,1], u: bf16[4,256]) -> bf16[2,256,256] {
+  %p = BASE
+  %i = s32[4,1]{1,0} parameter(1)
+  %u = bf16[4,256]{1,0} parameter(2)
+  ROOT %put = bf16[2,256,256]{2,1,0} scatter(%p, %i, %u), to_apply=%keep
+}
+
+%reads (q: bf16[2,256,256]) -> bf16[256,256] {
+  %q = bf16[2,256,256]{2,1,0} parameter(0)
+  %inner = bf16[256,256]{1,0} fusion(%q), kind=kLoop, calls=%cut
+  ROOT %negated = bf16[256,256]{1,0} negate(%inner)
+}
+
+ENTRY %main (a: bf16[2,256,256], b: s32[4,1], d: bf16[4,256]) -> bf16[256,256] {
+  %a = bf16[2,256,256]{2,1,0} parameter(0)
+  %b = s32[4,1]{1,0} parameter(1)
+  %d = bf16[4,256]{1,0} parameter(2)
+  %new = bf16[2,256,256]{2,1,0} fusion(%a, %b, %d), kind=kCustom, calls=%into
+  ROOT %out = bf16[256,256]{1,0} fusion(%new), kind=kLoop, calls=%reads
+}
+"""
+ROWS = 4 * 256 * 2
+
+
+@pytest.mark.parametrize(
+    "base,written",
+    [
+        ("bf16[2,256,256]{2,1,0} parameter(0)", ROWS),
+        ("bf16[2,256,256]{2,1,0} broadcast(%zero), dimensions={}", 2 * MATRIX),
+    ],
+)
+def test_what_is_scattered_in_place_is_not_all_of_an_array(base, written):
+    """And a fusion inside of another one reads the part that it cuts."""
+    (both,) = Text.of(IN_PLACE.replace("BASE", base)).kernels()  # of no names: together
+    assert both.bytes == written + ROWS + 4 * 4 + 2 * MATRIX
