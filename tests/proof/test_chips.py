@@ -41,7 +41,7 @@ class Sizes(Net):
 
     def forward(self, x, ids):
         values = ids if self.sizes == "ids" else (self.inner.weight[0] > 0).long()
-        return self.inner(x)[: len(values.nonzero())]
+        return self.inner(x)[: len(values.nonzero().unbind())]
 
 
 INPUTS = {"x": torch.ones(3, 3), "ids": torch.tensor([1, 2])}
