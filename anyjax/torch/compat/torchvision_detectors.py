@@ -21,7 +21,8 @@ def batched_nms(original, boxes, scores, idxs, iou_threshold):
     """
     if not any(map(is_traced, (boxes, scores, idxs))):
         return original(boxes, scores, idxs, iou_threshold)
-    rows = torch.cat([boxes, idxs[:, None].to(boxes.dtype)], 1)
+    wide = torch.promote_types(boxes.dtype, torch.float32)  # bfloat16 has no class 257
+    rows = torch.cat([boxes.to(wide), idxs[:, None].to(wide)], 1)
     return torch.ops.torchvision.nms(rows, scores, iou_threshold)
 
 

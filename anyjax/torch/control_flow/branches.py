@@ -30,9 +30,11 @@ from anyjax.errors import AnyjaxError, DataDependent, ForwardFailed
 from anyjax.torch.core import interop
 from anyjax.torch.core.tensor import JaxTensor
 from anyjax.torch.data_dependent.assertions import asking_trace
+from anyjax.torch.state.uncarried import equal_arrays
 from anyjax.typing import PyTree
 
 CONDITIONS, PATHS = 16, 64  # at most, of one path and of a program
+OUTSIDE = "the code changes something outside of itself when it is run"
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 Run = Callable[["Path"], tuple[Any, trees.Written]]
@@ -195,6 +197,7 @@ class Fork:
         self.run, self.before, self.error, self.twice = run, before, error, twice
         self.names: dict[str, Any] = {}  # of the state, what any way writes to, with its dtype
         self.missed: set[str] = set()
+        self.wrote: set[tuple[bool, ...]] = set()  # ways that wrote to what no other did before
         self.form: Any = None
         self.count = 0
 
@@ -205,7 +208,7 @@ class Fork:
         except (Changed, jax.errors.UnexpectedTracerError):  # one run's tensor used in another
             alike = False
         if not alike:
-            raise refused(self.error, "the code changes something outside of itself when it is run")
+            raise refused(self.error, OUTSIDE)
         structure, static, _ = self.form
         rest = iter(jax.core.eval_jaxpr(program.jaxpr, program.consts))
         leaves = [next(rest) if x is None else x.value for x in static]
@@ -239,7 +242,7 @@ class Fork:
                 raise Raises(path.answers, refusal) from error
             raise refusal from error
         else:
-            return self.arrays(out, written)
+            return self.arrays(out, written, path.answers)
         further = lambda answer: lambda: self.follow(Path((*path.answers, answer), path.log))
         try:
             return lax.cond(condition, further(True), further(False))
@@ -253,12 +256,18 @@ class Fork:
             raise refusal
         return [jnp.where(holds, x, jnp.nan) if is_float(x.dtype) else x for x in arrays]
 
-    def arrays(self, out: PyTree, written: trees.Written) -> list[jax.Array]:
+    def arrays(
+        self, out: PyTree, written: trees.Written, answers: tuple[bool, ...]
+    ) -> list[jax.Array]:
+        """Returns the results and the state of one way, which has to write what the others do."""
         self.count += 1
         self.missed |= written.missed
         if self.count > PATHS:
             raise refused(self.error, f"there are more than {PATHS} ways through the code")
         if written.keys() - self.names:
+            if answers in self.wrote:  # a list that grows with each run
+                raise refused(self.error, OUTSIDE)
+            self.wrote.add(answers)
             raise Wrote({k: v.dtype for k, v in written.items()})
         state = {k: written[k] if k in written else self.unwritten(k) for k in sorted(self.names)}
         if unset := [name for name, value in state.items() if value is None]:
@@ -299,7 +308,5 @@ def strong(x: jax.Array) -> jax.Array:
 
 def same(one: Any, other: Any) -> bool:
     """Returns whether two programs and their constants are equal."""
-    traced = lambda x: isinstance(x, jax.core.Tracer)
-    equal = lambda a, b: a is b or (not (traced(a) or traced(b)) and np.array_equal(a, b))
     texts = [ADDRESS.sub("", str(x.jaxpr)) for x in (one, other)]
-    return texts[0] == texts[1] and all(map(equal, one.consts, other.consts))
+    return texts[0] == texts[1] and all(map(equal_arrays, one.consts, other.consts))

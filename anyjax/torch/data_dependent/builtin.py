@@ -21,7 +21,8 @@ from anyjax.torch.core.current_trace import SERVED, Restart
 
 # What asks a size, and the functions that may have called it.
 ASKS = {"__bool__": ("min", "max"), "__index__": ("len", "float"), "__int__": ("int",)}
-TAKES_INT = {"isinstance", "issubclass", "map"}  # which the other ``int`` serves, too
+TAKES = {"isinstance", "issubclass", "map"}  # the others serve these, too
+GENERIC = {"List", "Tuple", "Dict", "Optional", "Union", "list", "tuple", "dict"}
 
 
 class Needed(Restart):
@@ -89,25 +90,33 @@ def _text(module: dict) -> str:
 
 
 def is_a_value(text: str, name: str = "int") -> bool:
-    """Returns whether code has ``int`` for a dtype or compares it, which another one would not be.
+    """Returns whether functions have ``int`` for more than to call it, or to ask for its objects,
+    as for a dtype or the type of something, which another one would not be.
 
     Example:
-      >>> is_a_value("x.to(int)"), is_a_value("isinstance(int(x), int)")
+      >>> is_a_value("def f(x): return x.to(int)"), is_a_value("def f(x: int): return int(x)")
       (True, False)
     """
-    values: list[ast.expr | None] = []
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    harmless: set[ast.AST] = set()
+    for node in ast.walk(tree):
         match node:
-            case ast.Call(func=func, args=args, keywords=keywords):
-                if getattr(func, "id", "") not in TAKES_INT:
-                    values += [*args, *(x.value for x in keywords)]
-            case ast.Compare(left=left, comparators=others):
-                values += [left, *others]
-            case ast.Assign(value=value) | ast.Return(value=value):
-                values.append(value)
-            case ast.Dict(keys=keys, values=items):
-                values += [*keys, *items]
-    return any(isinstance(x, ast.Name) and x.id == name for x in values)
+            case ast.Call(func=ast.Name() as func, args=args):
+                harmless.add(func)
+                for argument in args if func.id in TAKES else ():
+                    harmless |= {*ast.walk(argument)}
+            case ast.Subscript(value=ast.Name(id=kind), slice=items) if kind in GENERIC:
+                harmless |= {*ast.walk(items)}
+            case (
+                ast.arg(annotation=kind)
+                | ast.AnnAssign(annotation=kind)
+                | ast.FunctionDef(returns=kind)
+            ) if kind:
+                harmless |= {*ast.walk(kind)}
+    functions = (x for x in ast.walk(tree) if isinstance(x, (ast.FunctionDef, ast.Lambda)))
+    bodies = (y for x in functions for y in (x.body if isinstance(x.body, list) else [x.body]))
+    nodes = (node for body in bodies for node in ast.walk(body))
+    return any(isinstance(x, ast.Name) and x.id == name and x not in harmless for x in nodes)
 
 
 def _extreme(builtin: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +125,8 @@ def _extreme(builtin: Callable[..., Any], of_sizes: Callable[..., Any]) -> Calla
     @functools.wraps(builtin)
     def extreme(*args: Any, **options: Any) -> Any:
         items = args if len(args) != 1 else [*args[0]]
-        if options or not any(isinstance(x, torch.SymInt) for x in items):
+        integers = all(isinstance(x, (int, torch.SymInt)) for x in items)
+        if options or not integers or not any(isinstance(x, torch.SymInt) for x in items):
             return builtin(items, **options)
         return functools.reduce(of_sizes, items)
 
@@ -130,6 +140,9 @@ class _FloatKind(type):
 
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, (float, torch.SymFloat))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, float)
 
 
 class Float(float, metaclass=_FloatKind):

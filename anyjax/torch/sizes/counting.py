@@ -73,7 +73,7 @@ def _distinct(run: Run, x: torch.Tensor, rank: int, is_sorted: bool) -> tuple[to
 def _rows(run: Run, x: torch.Tensor) -> tuple[torch.Tensor, Any, torch.Tensor]:
     """Returns all elements along the first dimension, its factors, and which of them count."""
     if not isinstance(x, CountedTensor):
-        return x, None, torch.ones(x.shape[0], dtype=torch.bool)
+        return x, None, run.below(torch.ones, (x.shape[0],), {"dtype": torch.bool})
     counted, numbers = Counted(x.rows, x.dims), Sizes(run.lengths)
     if counted.symbolic != [0]:
         raise Unserved("along another dimension than that of its rows")

@@ -279,9 +279,10 @@ def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
 
 
 def _equal(first: tuple[str, Sequence[object]], second: tuple[str, Sequence[object]]) -> bool:
-    return first[0] == second[0] and all(map(_equal_arrays, first[1], second[1]))
+    return first[0] == second[0] and all(map(equal_arrays, first[1], second[1]))
 
 
-def _equal_arrays(x: object, y: object) -> bool:
+def equal_arrays(x: object, y: object) -> bool:
+    """Returns whether two constants are one array, or of the same bytes: NaN is as NaN."""
     traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)
     return x is y or (not traced and np.asarray(x).tobytes() == np.asarray(y).tobytes())

@@ -370,3 +370,31 @@ def test_ways_that_all_raise_are_refused():
 
     with pytest.raises(ValueError, match="never"):
         jax.jit(anyjax.from_torch(checked).apply)({}, np.ones(2, np.float32))
+
+
+def test_a_way_may_give_nan():
+    def score(x):
+        for row in x:
+            if row.sum() > 0:
+                return row.sum()
+        return torch.tensor(float("nan"))
+
+    call, rows = jax.jit(anyjax.from_torch(score).apply), np.float32([[-1, 2], [0, -1]])
+    assert call({}, rows) == 1
+    assert np.isnan(call({}, -np.abs(rows)))
+
+
+def test_a_list_that_grows_beside_a_condition():
+    class Metric(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scores = []
+
+        def forward(self, x):
+            score = x.sum() if x.sum() > 0 else torch.tensor(float("nan"))
+            self.scores.append(score)
+            return score
+
+    model = anyjax.from_torch(Metric())
+    with pytest.warns(anyjax.errors.StateDropped, match="scores"):
+        assert jax.jit(lambda x: model.apply({}, x))(np.float32([1, 2])) == 3

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import anyjax
 from anyjax.errors import DataDependent
+from anyjax.torch.data_dependent import builtin
 from tests.tolerance import assert_close
 
 X = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
@@ -82,6 +83,37 @@ def test_numbers_of_sizes(function, limit):
     got = jax.jit(anyjax.from_torch(function).apply)({}, X, np.float32(limit))
     for value, want in zip(got, function(torch.from_numpy(X), limit), strict=True):
         assert_close(value, want.numpy(), reduction=32)
+
+
+def least_of_floats(x, limit):
+    rows = x[x[:, 0] > limit]
+    return x.sum(0) * min(float("inf"), len(rows)) + issubclass(bool, int)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_floats_beside_sizes(limit):
+    got = jax.jit(anyjax.from_torch(least_of_floats).apply)({}, X, np.float32(limit))
+    assert_close(got, least_of_floats(torch.from_numpy(X), limit).numpy(), reduction=32)
+
+
+VALUES = {
+    "type(x) in (int, float)": True,
+    "x.to(float)": True,
+    "{float: 1}[type(x)]": True,
+    "kind is float": True,
+    "sorted(x, key=float)": True,
+    "float(x) + float(2)": False,
+    "isinstance(x, (int, float))": False,
+    "isinstance(x, int | float)": False,
+    "torch.jit.annotate(List[float], [])": False,
+}
+
+
+@pytest.mark.parametrize("code", VALUES)
+def test_a_function_that_is_a_value_stays(code):
+    text = f"Number = float\ndef f(x: float, y=float):\n    z: float = x\n    return {code}"
+    assert builtin.is_a_value(text, "float") == VALUES[code]
+    assert issubclass(float, builtin.Float) and not issubclass(int, builtin.Float)
 
 
 @pytest.mark.parametrize("number", [lambda n: int(n * 0.1), lambda n: round(n * 0.5)])
